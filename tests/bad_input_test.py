@@ -16,14 +16,26 @@ MLP = SOURCE / "models" / "mlp.onnx"
 
 def test_numbers_of_options(folder):
     search = "search", MLP, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "-o", folder / "plan", "-q"
-    for option, value, expected in (("--batch", "0", "a number above 0"), ("--lr", "nan", "a number from 0 on"),
-                                    ("--lr", "-1", "a number from 0 on"), ("--updates", "next", "a pattern with one *"),
+    for option, value, expected in (("--batch", "0", "a whole number from 1 on"), ("--batch", "1e3", "a whole number from 1 on"),
+                                    ("--lr", "nan", "a number from 0 on"), ("--lr", "-1", "a number from 0 on"), ("--updates", "next", "a pattern with one *"),
                                     ("--clip-norm", "nan", "a number above 0"), ("--weight-decay", "-1", "a number from 0 on"),
-                                    ("--momentum", "nan", "a number"), ("--eps", "0", "a number above 0"), ("--rows", "-1", "a number from 0 on")):
+                                    ("--momentum", "nan", "a number from 0 to 1"), ("--momentum", "2", "a number from 0 to 1"), ("--eps", "0", "a number above 0"),
+                                    ("--rows", "-1", "a whole number from 0 on"), ("--rows", "2.5", "a whole number from 0 on"),
+                                    ("--batch", "99999999999999999999", "a whole number from 1 on"), ("--threads", "x", "a whole number from 0 to 4096"),
+                                    ("--max-axes", "9", "a whole number from 1 to 6")):
         told = run(*search, option, value, code=2).stderr
-        assert f"{option}: expected {expected}" in told and f"found '{value}'" in told and not (folder / "plan").exists(), told
+        assert f"{option}: expected {expected}" in told and f"found '{value}'" in told and "AND" not in told and not (folder / "plan").exists(), told
     run(*search, "--lr", "1e-3", "--optimizer", "adam", "--eps", "1E-6", "--rows", "0")
     assert "--rtol: expected" in run("run", folder / "plan", "--rtol", "-1", code=2).stderr
+
+
+def test_what_does_not_fit_is_told_once(folder):
+    """What the levels of recomputation have in common, and what to try, is said once."""
+    llama = SOURCE / "models" / "llama_tiny.onnx"
+    search = "search", llama, "--cluster", cluster(folder, 2, 2), "--memory", "8KiB", "-o", folder / "plan", "-q"
+    for more in ((), ("--train", "--loss", "cross_entropy")):
+        told = run(*search, *more, code=3).stderr
+        assert told.count("no plan fits into") == told.count("Try ") == 1 and "With --recompute cheap" in told, told
 
 
 def test_peaks_of_no_type(folder):

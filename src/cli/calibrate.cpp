@@ -15,6 +15,7 @@
 #include "autopar/program_bytes.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/in_processes.hpp"
 #include "cli/kernel_samples.hpp"
@@ -492,7 +493,7 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
   app.add_option("--ranks-by", options->ranks_by, "what a rank is (default threads)")
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("--ranks", options->ranks, "threads: how many (default: one per core, at least 2)")
-      ->check(CLI::Range(2, 1024));
+      ->check(whole_number(2, 1024));
   app.add_option("--timeout", options->timeout,
                  "how long a collective may wait for other ranks: 90s, 2m (default 60s)")
       ->transform(duration())

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "search/pins.hpp"
 
@@ -133,29 +134,48 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
 
 namespace {
 
-CLI::Validator number_check(const std::string& expected, bool (*holds)(double)) {
+template <class Number, class Holds>
+CLI::Validator number_check(const std::string& expected, Holds holds) {
   const auto check = [expected, holds](const std::string& text) {
-    double value = 0;
+    Number value = 0;
     const char* end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, value);
-    const bool is_good = error == std::errc{} && at == end && std::isfinite(value) && holds(value);
+    const bool is_good = error == std::errc{} && at == end && holds(value);
     return is_good ? std::string() : "expected " + expected + ", found '" + text + "'";
   };
   return CLI::Validator(check, "");
 }
 
+std::string plain(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 }  // namespace
 
 CLI::Validator positive_number() {
-  return number_check("a number above 0", [](double value) { return value > 0; });
+  return number_check<double>("a number above 0",
+                              [](double value) { return std::isfinite(value) && value > 0; });
 }
 
 CLI::Validator number_from_zero() {
-  return number_check("a number from 0 on", [](double value) { return value >= 0; });
+  return number_check<double>("a number from 0 on",
+                              [](double value) { return std::isfinite(value) && value >= 0; });
 }
 
-CLI::Validator finite_number() {
-  return number_check("a number", [](double) { return true; });
+CLI::Validator number_between(double least, double most) {
+  return number_check<double>("a number from " + plain(least) + " to " + plain(most),
+                              [=](double value) { return value >= least && value <= most; });
+}
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const std::string range =
+      "from " + std::to_string(least) +
+      (most >= std::numeric_limits<int>::max() ? " on" : " to " + std::to_string(most));
+  return number_check<std::uint64_t>("a whole number " + range, [=](std::uint64_t value) {
+    return value >= least && value <= most;
+  });
 }
 
 CLI::Validator name_pattern() {

@@ -1,6 +1,8 @@
 // The words of the command line: where the command stands among them, and which word is wrong.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,10 +21,14 @@ std::vector<std::string> command_first(const CLI::App& app, std::vector<std::str
 // have been meant; empty where every word is known. CLI11 would name what is missing first.
 std::string unknown_word(const CLI::App& app, const std::vector<std::string>& words);
 
+inline constexpr std::uint64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
+
 // Checks of numbers; CLI11's own take NaN, and say a range that ends with the largest double.
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
-CLI::Validator finite_number();
+// Both from `least` to `most`.
+CLI::Validator number_between(double least, double most);
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most = kMostWhole);
 // Of outputs that hold the next values of inputs; empty: none does.
 CLI::Validator name_pattern();
 

@@ -54,7 +54,7 @@ void add_solve_options(CLI::App& app, PlanOptions& options) {
   app.add_option(
          "--max-axes", options.max_axes,
          "mesh axes to try at most (default 3, of rec 4; a cluster of more tiers has one per tier)")
-      ->check(CLI::Range(1, 6));
+      ->check(whole_number(1, 6));
   std::vector<std::string> models;
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
   app.add_option(

@@ -56,7 +56,7 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
   if (reads & kSeed) {
     app.add_option("--seed", common.seed,
                    "seed of everything random; the same input and seed give the same output")
-        ->check(number_from_zero());
+        ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   }
   if (reads & kThreads) {
     app.add_option(
@@ -64,7 +64,7 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
            "threads: of a search (default: one per core, at most 4), of `run` for the local ops of "
            "all ranks on a machine (default: one per core)\n"
            "It never changes a result, unless there is a time limit.")
-        ->check(CLI::Range(0, 4096));
+        ->check(whole_number(0, 4096));
   }
   if (reads & kStages) {
     app.add_flag("--trace", common.trace,

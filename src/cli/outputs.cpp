@@ -47,7 +47,7 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
          "are shown. `run --timeline` writes when ranks did what.")
       ->type_name("FILE");
   app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)")
-      ->check(number_from_zero());
+      ->check(whole_number(0));
   app.add_option(
          "--dialect", options.dialects,
          "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "

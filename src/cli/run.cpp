@@ -282,7 +282,7 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "runs, each fed with the updates (new weights) of the one before\n"
                  "Each run has the outputs that are inputs' next values in place of those inputs; "
                  "what is compared is what the last one gives.")
-      ->check(positive_number());
+      ->check(whole_number(1, std::numeric_limits<int>::max()));
   app.add_option("--updates", options->updates,
                  "the outputs that are inputs' next values: new.*, * is the input's name")
       ->check(name_pattern());

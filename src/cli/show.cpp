@@ -249,7 +249,7 @@ Run add_show(CLI::App& app, const CommonOptions& common) {
       ->required();
   app.add_flag("--ops", options->ops, "every op");
   app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list")
-      ->check(number_from_zero());
+      ->check(whole_number(0));
   return [options, &common, &app] { return show(app, *options, common); };
 }
 

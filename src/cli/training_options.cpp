@@ -15,10 +15,10 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->type_name("NAME,...");
   app.add_option("--batch", choice.batch,
                  "samples of a step: the size of the data inputs' batch dimension, symbolic or not")
-      ->check(positive_number())
+      ->check(whole_number(1))
       ->type_name("NUMBER");
   app.add_option("--batch-dim", choice.batch_dim, "which dimension is the batch (default 0)")
-      ->check(number_from_zero())
+      ->check(whole_number(0))
       ->type_name("NUMBER");
   app.option_defaults()->group(group::kTraining);
   app.add_option(kWeightsFrom, choice.weights_from,
@@ -54,7 +54,7 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->type_name("NUMBER");
   app.add_option("--momentum", options.momentum,
                  "of momentum (default 0.9); sgd with it is momentum")
-      ->check(finite_number() & CLI::Range(0.0, 1.0))
+      ->check(number_between(0, 1))
       ->type_name("NUMBER");
   app.add_option("--clip-norm", options.clip_norm,
                  "scale all gradients where their common norm is above this")

@@ -53,6 +53,46 @@ bool updates_parameters(const SearchRequest& request) {
   });
 }
 
+// Why there is no plan with nothing repeated, or what else was tried first, and by level with more.
+struct Told {
+  Error first;
+  std::vector<std::pair<std::string, std::string>> others;
+};
+
+constexpr const char* kTheSame = "the same";
+
+// What a message says otherwise than the first one, from the last mark before that on.
+std::string own_part(const std::string& message, const std::string& first) {
+  if (message == first) return kTheSame;
+  const auto [own, ignored] =
+      std::mismatch(message.begin(), message.end(), first.begin(), first.end());
+  const std::string common(message.begin(), own);
+  std::size_t begin = 0;
+  for (const char* mark : {": ", ", "}) {
+    const std::size_t at = common.rfind(mark);
+    if (at != std::string::npos) begin = std::max(begin, at + 2);
+  }
+  return message.substr(begin);
+}
+
+// What to try is said once, at the end, where all say the same of it.
+Error in_one(const Told& told) {
+  Error error = told.first;
+  const std::size_t at = error.message.rfind(". Try ");
+  std::string advice = at == std::string::npos ? "" : error.message.substr(at);
+  const bool is_shared = std::all_of(told.others.begin(), told.others.end(), [&](const auto& o) {
+    return o.second == kTheSame || o.second.ends_with(advice);
+  });
+  if (!is_shared) advice.clear();
+  error.message.resize(error.message.size() - advice.size());
+  for (const auto& [levels, text] : told.others) {
+    const std::size_t end = text == kTheSame ? text.size() : text.size() - advice.size();
+    error.message += ". With --recompute " + levels + ": " + text.substr(0, end);
+  }
+  error.message += advice;
+  return error;
+}
+
 // A model may be planned in several forms: with ops repeated or not, and a training step in several
 // numbers of passes. The best plan of all is taken. Once there is one, the search of another form
 // ends where it is proven to be faster by no more than kWorthwhile.
@@ -87,7 +127,7 @@ class Forms {
     AUTOPAR_RETURN_IF_ERROR(plan_all(given));
     AUTOPAR_RETURN_IF_ERROR(plan_moving());
     if (!best_) {
-      const Error& told = errors_.rbegin()->second;
+      const Error told = in_one(errors_.rbegin()->second);
       return pins_ ? with_pin_file(told, options_.pin_file) : told;
     }
     if (!options_.dump_file.empty() && !best_->request->mesh) {
@@ -332,16 +372,16 @@ class Forms {
 
   // The first error of the most passes is the one to tell, with what was tried.
   void note(const Place& at, const Error& error) {
-    const auto [told, is_first] = errors_.try_emplace(at.count, error);
+    const auto [told, is_first] = errors_.try_emplace(at.count, Told{error, {}});
     if (is_first) return;
-    // What to try is said once, at the end.
-    std::string& message = told->second.message;
-    const std::size_t advice = message.rfind(". Try ");
-    if (advice != std::string::npos && error.message.ends_with(message.substr(advice))) {
-      message.erase(advice);
+    const std::string level = name_of(levels_[at.level]);
+    const std::string own = own_part(error.message, told->second.first.message);
+    auto& others = told->second.others;
+    if (!others.empty() && others.back().second == own) {
+      others.back().first += ", " + level;
+    } else {
+      others.emplace_back(level, own);
     }
-    message +=
-        ". With --recompute " + std::string(name_of(levels_[at.level])) + ": " + error.message;
   }
 
   // Plans that take longer are of no use.
@@ -364,8 +404,8 @@ class Forms {
   std::vector<Form> forms_;           // that were planned
   Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
-  std::optional<Planned> unplanned_;     // the last form of which nothing fits, without an outcome
-  std::map<std::size_t, Error> errors_;  // by number of passes
+  std::optional<Planned> unplanned_;    // the last form of which nothing fits, without an outcome
+  std::map<std::size_t, Told> errors_;  // by number of passes
   std::vector<PlanTrial> tried_;
 };
 

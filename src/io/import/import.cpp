@@ -160,10 +160,11 @@ Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder
   if (elaboration || options.batch == 0) return elaboration;
   Error error = elaboration.error();
   if (error.code == ErrorCode::kInput) {
-    error.message += "; with --batch " + std::to_string(options.batch) +
-                     " in place of the model's own batch: a constant of this op, or of one before "
-                     "it, or what value_info says, may be of the old size; export the model with a "
-                     "symbolic batch, or train it in --micro-batches, which state such constants anew";
+    error.message +=
+        "; with --batch " + std::to_string(options.batch) +
+        " in place of the model's own batch: a constant of this op, or of one before "
+        "it, or what value_info says, may be of the old size; export the model with a "
+        "symbolic batch, or train it in --micro-batches, which state such constants anew";
   }
   return error;
 }
