@@ -257,6 +257,14 @@ def least_memory(folder):
         limit = searched(folder, model, *options, loss="mse")["memory"]["peak_bytes"]
         report = searched(folder, model, *options, "--memory", limit, loss="mse")
         assert report is not None and report["memory"]["peak_bytes"] <= limit, (stages, count, limit)
+    # And as fast, where layers are not alike and say little of each other.
+    for widths, stages, count, schedule in (([128, 8, 16, 8, 64, 32, 8], 4, 4, "gpipe"), ([32, 16, 16, 64, 128, 32, 128, 32], 4, 8, "zb-h1"), ([32, 32, 128, 8, 128], 4, 2, "1f1b")):
+        chain(model, batch=128, widths=widths)
+        options = ["--stages", stages, "--micro-batches", count, "--schedule", schedule]
+        first = searched(folder, model, *options, loss="mse")
+        again = searched(folder, model, *options, "--memory", first["memory"]["peak_bytes"], loss="mse")
+        assert again is not None and again["cost"]["seconds"] <= first["cost"]["seconds"] * (1 + 1e-9), (widths, first["cost"], again and again["cost"])
+        assert again["memory"]["peak_bytes"] <= first["memory"]["peak_bytes"] and again["cost"]["lower_bound_seconds"] >= first["cost"]["lower_bound_seconds"] * (1 - 1e-9)
 
 
 def numbers_of_threads(folder, model):

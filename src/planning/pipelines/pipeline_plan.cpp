@@ -11,6 +11,7 @@
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "search/bound_beside.hpp"
 #include "support/parallel.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -21,6 +22,9 @@ using tuning::outer::kFormsAtOnce;
 using tuning::outer::kPerDoubling;
 using tuning::outer::kPerDoublingUnknown;
 using tuning::outer::kUnlikely;
+
+// More than any plan takes.
+constexpr Bytes kAllMemory = Bytes{1} << 50;
 
 class Pipelines {
  public:
@@ -381,10 +385,66 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
   return stage;
 }
 
+namespace {
+
+// Of the fullest device.
+Bytes peak_of(const StagedPlan& plan) {
+  return plan.pipeline ? plan.pipeline->peak_bytes : plan.single->outcome.cost.memory.total;
+}
+
+Seconds time_of(const StagedPlan& plan) {
+  return plan.pipeline ? plan.pipeline->times.makespan : plan.single->outcome.cost.time();
+}
+
+// What a plan of a device may take.
+Result<Bytes> room_of(const Cluster& cluster, const CommonOptions& common) {
+  Bytes limit = cluster.device.memory_bytes;
+  if (!common.memory.empty()) {
+    AUTOPAR_TRY(asked, parse_bytes(common.memory));
+    limit = asked;
+  }
+  return cluster.profile.room_in(limit);
+}
+
+// A limit that leaves some of what was tried in the way says so.
+void tell_what_fits(Bytes room, std::vector<PipelineTrial>& tried) {
+  for (PipelineTrial& trial : tried) {
+    if (trial.peak_bytes <= room) continue;
+    trial.why = "does not fit: takes " + format_bytes(static_cast<double>(trial.peak_bytes));
+    trial.seconds = 0;
+    trial.peak_bytes = 0;
+  }
+}
+
+}  // namespace
+
 Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
                                const std::optional<StrategyFile>& pins, const CommonOptions& common,
                                std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  return Pipelines(pins, common, begin, clock).run(std::move(steps));
+  const bool is_small = std::all_of(steps.begin(), steps.end(), [](const StagedStep& step) {
+    return step.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep;
+  });
+  std::vector<StagedStep> again;
+  if (is_small) again = steps;
+  auto best = Pipelines(pins, common, begin, clock).run(std::move(steps));
+  if (!is_small || (!best && best.error().code != ErrorCode::kInfeasible)) return best;
+  AUTOPAR_TRY(room, room_of(again.front().inputs->cluster, common));
+  // What units say of memory is an estimate, and the plan that they make without a limit may fit.
+  const bool binds = !best || 2 * peak_of(*best) > room;
+  if (!binds || seconds_since(begin) >= again.front().options.time_limit) return best;
+  CommonOptions without_limit = common;
+  without_limit.memory = std::to_string(kAllMemory);
+  auto other = Pipelines(pins, without_limit, begin, clock).run(std::move(again));
+  const bool fits = other && other->pipeline && peak_of(*other) <= room;
+  if (!fits || (best && time_of(*other) >= time_of(*best))) return best;
+  PipelinePlan& plan = *other->pipeline;
+  tell_what_fits(room, plan.tried);
+  // A bound of plans that fit is one of this plan, too.
+  if (best && best->pipeline) {
+    const Seconds bound = std::max(plan.lower_bound, best->pipeline->lower_bound);
+    plan.lower_bound = bound_beside(bound, plan.times.makespan);
+  }
+  return other;
 }
 
 }  // namespace autopar
