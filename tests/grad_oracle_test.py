@@ -22,7 +22,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_grid_sample
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "tools"))
-from grad_cases import GRAD_CASES, OPERANDS, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
+from grad_cases import ABSORBED, GRAD_CASES, OPERANDS, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
 from recurrent_ops import RECURRENT_OPS  # noqa: E402
 from rule_cases import CASES, Constant  # noqa: E402
 
@@ -244,6 +244,8 @@ def check_flat(model, wanted, feeds, rng, precision):
 
 def check(case, precision=DOUBLE):
     """What is wrong; a word in brackets where nothing was compared."""
+    if case.name in ABSORBED:
+        return "[absorbed]"
     if precision is DOUBLE and case.type in SINGLE_ONLY:
         return check(case, SINGLE)
     if precision is DOUBLE and case.type in SINGLE_TOO:

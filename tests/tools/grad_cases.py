@@ -12,6 +12,10 @@ SINGLE_ONLY = {"Gelu", "GroupNormalization"}
 # Those whose gradients are other ops in float32, and those that ONNX Runtime has in float32 alone.
 SINGLE_TOO = {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "LRN"}
 
+# Masks of the lowest float32 absorb the scores beside them, of which differences in float64 say nothing, and the
+# evaluator takes the mean of all values where the op gives 0.
+ABSORBED = {"no-key-lowest-0", "no-key-lowest-1"}
+
 # Inputs that are never trained where they are the model's own; these come out of a Mul.
 STATISTICS = {"BatchNormalization": [3, 4]}
 
