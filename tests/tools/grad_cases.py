@@ -14,7 +14,7 @@ SINGLE_TOO = {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "LRN
 
 # Masks of the lowest float32 absorb the scores beside them, of which differences in float64 say nothing, and the
 # evaluator takes the mean of all values where the op gives 0.
-ABSORBED = {"no-key-lowest-0", "no-key-lowest-1"}
+ABSORBED = {"Attention/no-key-lowest-0", "Attention/no-key-lowest-1"}
 
 # Inputs that are never trained where they are the model's own; these come out of a Mul.
 STATISTICS = {"BatchNormalization": [3, 4]}
