@@ -39,12 +39,45 @@ std::vector<Seconds> beside_ops(const ChunkSeconds& memory, const std::vector<Op
 
 }  // namespace
 
+namespace {
+
+// An op on elements of the backward pass that reads nothing of that pass stands apart in the step,
+// and may be a part of the kernel of its readers in a chunk, whose other inputs come from outside.
+// For bounds it is taken to be that: it is not launched, and what it makes goes nowhere.
+void join_early_ops(Graph& step) {
+  if (step.kernels.empty()) return;
+  const std::vector<std::vector<Use>> uses = uses_of(step);
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const Op& op = step.ops[o];
+    OpKernel& kernel = step.kernels.of_op[o];
+    if (op.phase != Phase::kBackward || kernel.kind != OpKernel::Kind::kElements) continue;
+    const bool is_early = std::none_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+      const OpId maker = input.valid() ? step.value(input).producer : OpId();
+      return maker.valid() && step.op(maker).phase == Phase::kBackward;
+    });
+    if (!is_early) continue;
+    kernel.launches = false;
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      if (!op.has_output(i)) continue;
+      kernel.inside_outputs |= std::uint64_t{1} << i;
+      for (const Use& use : uses[op.outputs[i].index()]) {
+        OpKernel& reader = step.kernels.of_op[use.op.index()];
+        if (reader.kind != OpKernel::Kind::kElements) continue;
+        reader.inside_inputs |= std::uint64_t{1} << static_cast<unsigned>(use.port);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<PipelineStep>> PipelineStep::open(
     StagedStep asked, const std::optional<StrategyFile>& pins, const CommonOptions& common,
     std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const Inputs& inputs = *asked.inputs;
   Graph step = inputs.model.graph;
   step.kernels = group_kernels(step, inputs.cluster.profile, asked.options.updates);
+  join_early_ops(step);
   AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step, asked.options.updates));
   return std::unique_ptr<PipelineStep>(new PipelineStep(
       std::move(asked), std::move(step), std::move(seconds), pins, common, begin, clock));
