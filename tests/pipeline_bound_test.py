@@ -208,6 +208,35 @@ def transposed_between_units(folder):
         assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (cuts, cost)
 
 
+def early_ops(folder):
+    """Ops of the backward pass that read nothing of it, as BatchNormalizations have them, are kernels of their own in the step and not in each chunk."""
+    folder /= "early"
+    folder.mkdir()
+    device = CLUSTER["device"] | {"memory_bandwidth_bytes_per_s": 2e6, "peak_flops_per_s": {"float32": 1e6, "bfloat16": 3e6}}
+    tiers = [tier | {"latency_s": 1e-9, "bandwidth_bytes_per_s": 8e9} for tier in CLUSTER["tiers"]]
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"device": device, "tiers": tiers}))
+    rng, nodes, arrays, value = np.random.default_rng(3), [], {}, "X"
+    for layer in range(5):
+        c, s, b, m, v = names = [f"l{layer}.{n}" for n in "csbmv"]
+        shapes = ((8, 4 if layer == 0 else 8, 3, 3), (8,), (8,), (8,), (8,))
+        arrays |= {n: rng.uniform(0.5, 1.5, shape).astype(np.float32) for n, shape in zip(names, shapes)}
+        nodes += [helper.make_node("Conv", [value, c], [f"c{layer}"], name=f"c{layer}", pads=[1] * 4),
+                  helper.make_node("BatchNormalization", [f"c{layer}", s, b, m, v], [f"n{layer}", f"m{layer}", f"v{layer}"], name=f"n{layer}", training_mode=1),
+                  helper.make_node("Relu", [f"n{layer}"], [f"r{layer}"], name=f"r{layer}")]
+        value = f"r{layer}"
+    nodes.append(helper.make_node("GlobalAveragePool", [value], ["Y"], name="pool"))
+    graph = helper.make_graph(nodes, "early", [helper.make_tensor_value_info("X", TensorProto.FLOAT, [24, 4, 6, 6])],
+                              [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [24, 8, 1, 1])], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
+    model = folder / "early.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), model)
+    for cuts in "n1,n2,n3", "n0,n2,n4", "c1,c2,c3":
+        command = [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "adamw", "--loss", "mse", "--micro-batches", 8, "--stages", 4,
+                   "--profile", "h100-compiled", "--precision", "mixed-bf16", "--cuts", cuts, "-q", "-o", folder / "plan"]
+        subprocess.run(list(map(str, command)), check=True, timeout=300, capture_output=True)
+        cost = json.loads((folder / "plan" / "report.json").read_text())["cost"]
+        assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (cuts, cost)
+
+
 def large_updates(folder):
     """Where the update of a few layers takes as long as passes: it counts in where the step is cut."""
     folder /= "updates"
@@ -295,6 +324,7 @@ def main():
         least_memory(folder)
         narrow_layers(folder)
         transposed_between_units(folder)
+        early_ops(folder)
         large_updates(folder)
         busy_hosts(folder)
         numbers_of_threads(folder, model)
