@@ -431,7 +431,9 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   AUTOPAR_TRY(room, room_of(again.front().inputs->cluster, common));
   // What units say of memory is an estimate, and the plan that they make without a limit may fit.
   const bool binds = !best || 2 * peak_of(*best) > room;
-  if (!binds || seconds_since(begin) >= again.front().options.time_limit) return best;
+  const bool is_over =
+      interrupt_requested().load() || seconds_since(begin) >= again.front().options.time_limit;
+  if (!binds || is_over) return best;
   CommonOptions without_limit = common;
   without_limit.memory = std::to_string(kAllMemory);
   auto other = Pipelines(pins, without_limit, begin, clock).run(std::move(again));
