@@ -239,13 +239,14 @@ def dgxc(row):
     if row["layers"] and int(float(row["layers"])) != layers:  # a part of the model
         layers = int(float(row["layers"]))
         model += ("--layers", str(layers))
-    sequence = number("seq")
+    own = model[model.index("--sequence") + 1]
+    sequence = str(number("seq")) if number("seq") > 1 else own
     if row["dp"] not in ("", "NA", "None") and number("dp") != data:
         raise Unsaid(f"{gpus} GPUs are {data} replicas by tp, cp and pp, and dp is {row['dp']}")
-    if sequence > 1:
-        model += ("--sequence", str(sequence))
+    if sequence != own:
+        model += ("--sequence", sequence)
     chunks = stages * number("vp")
-    of_sequence = f" seq {sequence}" if sequence not in (1, 8192) else ""
+    of_sequence = f" seq {sequence}" if sequence != own else ""
     return Run(f"{row['title'].split('(')[0].strip()}{of_sequence} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
                gpus // min(8, gpus), min(8, gpus), data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
                cuts=even_cuts(layers, chunks) if chunks > 1 else ())

@@ -17,6 +17,7 @@ constexpr int kMostMoves = 200;     // at one size of the step
 constexpr double kNoEffect = 1e-9;  // of a logarithm
 // Levenberg and Marquardt: of a logarithm, for slopes; how much of the diagonal is added at first,
 // at most, and by which factor that changes; and what is no gain, as a part of the error.
+// Assumed, as is usual: the damping settles itself in a few steps.
 constexpr double kSlopeStep = 1e-4;
 constexpr double kFirstDamping = 1e-2, kMostDamping = 1e6, kDampingFactor = 5;
 constexpr double kNoGain = 1e-6;

@@ -142,9 +142,7 @@ class Ring {
   // 0 for queries that see no key at all. A causal mask alone leaves each at least the first one.
   ValueId of_seeing(ValueId means) {
     if (!emitter_.has_input(3)) return means;
-    const ValueId sees = emitter_.test("Greater", {most_, lowest(most_)});
-    const ValueId zero = emitter_.scalar(emitter_.value(means).dtype, 0);
-    return emitter_.pointwise("Where", {sees, means, zero});
+    return where_seen(emitter_, means, most_);
   }
 
   void see(ValueId scores, ValueId values) {

@@ -81,6 +81,12 @@ ValueId widened_mask(GraphBuilder& to, ValueId mask, DType wide) {
   return to.pointwise("Where", {shows, as_wide, hidden});
 }
 
+ValueId where_seen(GraphBuilder& to, ValueId values, ValueId most) {
+  const DType of_scores = to.dtype(most);
+  const ValueId sees = to.test("Greater", {most, to.scalar(of_scores, -largest_of(of_scores))});
+  return to.pointwise("Where", {sees, values, to.scalar(to.dtype(values), 0)});
+}
+
 std::span<const OpRow> softmax_rows() {
   static const std::vector<OpRow> rows = {
       {.type = "Softmax",

@@ -22,4 +22,8 @@ double largest_of(DType dtype);
 // key no less than minus infinity does, though in `wide` there are lower ones.
 ValueId widened_mask(GraphBuilder& to, ValueId mask, DType wide);
 
+// 0 where a query sees no key: where the most of its scores is the lowest number. Of `most` and
+// `values` dimensions are broadcast.
+ValueId where_seen(GraphBuilder& to, ValueId values, ValueId most);
+
 }  // namespace autopar

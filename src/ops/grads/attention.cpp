@@ -153,9 +153,7 @@ class AttentionGrad {
 
   // 0 for queries that see no key, as their output is. A causal mask alone leaves each a key.
   ValueId of_seeing(ValueId scores) {
-    const ValueId most = to_.reduce("ReduceMax", scores, {4});
-    const ValueId sees = to_.test("Greater", {most, to_.scalar(soft_, lowest())});
-    return to_.pointwise("Where", {sees, probabilities_, to_.scalar(soft_, 0)});
+    return where_seen(to_, probabilities_, to_.reduce("ReduceMax", scores, {4}));
   }
 
   // Of keys that are not seen.

@@ -10,6 +10,7 @@
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/chunk_pins.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/room.hpp"
 #include "search/balanced_weights.hpp"
 #include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
@@ -414,14 +415,7 @@ Result<std::optional<Recompute>> ChunkPlans::asked_level() const {
   return parse_recompute_option(options_.recompute, search_.pins ? &*search_.pins : nullptr);
 }
 
-Result<Bytes> ChunkPlans::room() const {
-  Bytes limit = stage_.cluster.device.memory_bytes;
-  if (!search_.common.memory.empty()) {
-    AUTOPAR_TRY(asked, parse_bytes(search_.common.memory));
-    limit = asked;
-  }
-  return stage_.cluster.profile.room_in(limit);
-}
+Result<Bytes> ChunkPlans::room() const { return room_of(stage_.cluster, search_.common); }
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {
   CommonOptions common = search_.common;

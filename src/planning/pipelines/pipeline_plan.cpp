@@ -9,6 +9,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/room.hpp"
 #include "search/bound_beside.hpp"
 #include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
@@ -396,17 +397,7 @@ Seconds time_of(const StagedPlan& plan) {
   return plan.pipeline ? plan.pipeline->times.makespan : plan.single->outcome.cost.time();
 }
 
-// What a plan of a device may take.
-Result<Bytes> room_of(const Cluster& cluster, const CommonOptions& common) {
-  Bytes limit = cluster.device.memory_bytes;
-  if (!common.memory.empty()) {
-    AUTOPAR_TRY(asked, parse_bytes(common.memory));
-    limit = asked;
-  }
-  return cluster.profile.room_in(limit);
-}
-
-// A limit that leaves some of what was tried in the way says so.
+// What was tried without the limit may be too large for it.
 void tell_what_fits(Bytes room, std::vector<PipelineTrial>& tried) {
   for (PipelineTrial& trial : tried) {
     if (trial.peak_bytes <= room) continue;
@@ -430,7 +421,8 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   if (!is_small || (!best && best.error().code != ErrorCode::kInfeasible)) return best;
   AUTOPAR_TRY(room, room_of(again.front().inputs->cluster, common));
   // What units say of memory is an estimate, and the plan that they make without a limit may fit.
-  const bool binds = !best || 2 * peak_of(*best) > room;
+  const auto binding = static_cast<Bytes>(tuning::outer::kBinding * static_cast<double>(room));
+  const bool binds = !best || peak_of(*best) > binding;
   const bool is_over =
       interrupt_requested().load() || seconds_since(begin) >= again.front().options.time_limit;
   if (!binds || is_over) return best;

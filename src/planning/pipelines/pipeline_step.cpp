@@ -37,10 +37,6 @@ std::vector<Seconds> beside_ops(const ChunkSeconds& memory, const std::vector<Op
   return beside;
 }
 
-}  // namespace
-
-namespace {
-
 // An op on elements of the backward pass that reads nothing of that pass stands apart in the step,
 // and may be a part of the kernel of its readers in a chunk, whose other inputs come from outside.
 // For bounds it is taken to be that: it is not launched, and what it makes goes nowhere.

@@ -7,6 +7,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/room.hpp"
 #include "planning/pipelines/template_list.hpp"
 #include "planning/pipelines/template_units.hpp"
 #include "search/uniform/roles.hpp"
@@ -110,12 +111,8 @@ class Templates {
     AUTOPAR_TRY(units, TemplateUnits::of(step.inputs, asked.options, common_));
     step.units = std::move(units);
     step_ = &step;
-    Bytes limit = asked.inputs->cluster.device.memory_bytes;
-    if (!common_.memory.empty()) {
-      AUTOPAR_TRY(asked_for, parse_bytes(common_.memory));
-      limit = asked_for;
-    }
-    room_ = asked.inputs->cluster.profile.room_in(limit);
+    AUTOPAR_TRY(room, room_of(asked.inputs->cluster, common_));
+    room_ = room;
     return Ok{};
   }
 
