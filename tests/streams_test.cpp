@@ -273,6 +273,79 @@ TEST_CASE("one collective at a time on a link, first what compute waits for, or 
   CHECK(shared > cases(4));
 }
 
+// Three passes of trained() on one link: every op of a pass takes a second. The first op of a pass
+// reads W1, which is fetched in 2 s; eight ops before its end a sum of a gradient is ready, and six
+// ops later compute waits for a collective of 0.1 s.
+TEST_CASE("a sum of gradients waits where it would make a weight late", "[streams]") {
+  Cluster cluster = small_cluster({4});
+  cluster.profile.name = "test";
+  cluster.profile.deferred = {true, true, true, true};
+  const Mesh mesh = *make_mesh(cluster, {4});
+  const Graph graph = trained(3, Optimizer::kSgd);
+  const auto op_of = [&](const std::string& name) {
+    const auto found = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                    [&](const Op& op) { return op.name == name; });
+    return OpId(found - graph.ops.begin());
+  };
+  struct Sent {
+    const char* op;
+    const char* value;
+    CollectiveKind kind;
+    Seconds seconds;
+    Streams::Kind is;
+  };
+  const auto takes = [&](Seconds sum) {
+    const std::vector<Sent> all = {
+        {"fc1", "W1", CollectiveKind::kAllGather, 2, Streams::Kind::kFetched},
+        {"acc.W2", "fc2.grad.1", CollectiveKind::kReduceScatter, sum, Streams::Kind::kSummed},
+        {"fc1.grad", "act.grad.2", CollectiveKind::kAllGather, 0.1, Streams::Kind::kBlocking}};
+    StrategyCost cost;
+    const Streams streams(graph, "new.*", mesh, cluster.profile);
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      const OpId id(static_cast<std::int64_t>(o));
+      if (graph.op(id).phase == Phase::kUpdate) continue;
+      for (const Sent& sent : all) {
+        if (op_of(sent.op) != id) continue;
+        CostTerm term;
+        term.kind = CostTerm::Kind::kCollective;
+        term.op = id;
+        for (const ValueId input : graph.op(id).inputs) {
+          if (input.valid() && graph.value(input).name == sent.value) term.value = input;
+        }
+        term.collective.kind = sent.kind;
+        term.collective.axes = {0};
+        term.times = 3;
+        term.seconds = 3 * sent.seconds;
+        CHECK(kind_of(graph, streams, term) == sent.is);
+        cost.terms.push_back(term);
+      }
+      CostTerm compute;
+      compute.op = id;
+      compute.times = 3;
+      compute.seconds = 3;
+      cost.terms.push_back(compute);
+    }
+    return std::pair(cost, simulate(graph, cost, mesh, cluster));
+  };
+  const auto exposed_of = [&](const std::pair<StrategyCost, StepTime>& step, const char* name) {
+    Seconds sum = 0;
+    for (std::size_t t = 0; t < step.first.terms.size(); ++t) {
+      const ValueId value = step.first.terms[t].value;
+      if (value.valid() && graph.value(value).name == name) sum += step.second.exposed[t];
+    }
+    return sum;
+  };
+  // It ends before the weight is needed, or it would not.
+  for (const Seconds sum : {6.0, 9.0, 12.0}) {
+    const auto step = takes(sum);
+    CHECK(exposed_of(step, "W1") == Approx(2));  // when the step begins
+  }
+  // Each pass makes the same gradient again: it waits until the sum of the pass before is sent.
+  const auto bound = takes(50);
+  CHECK(exposed_of(bound, "fc2.grad.1") > 2 * (50 - 40));
+  CHECK(bound.second.seconds >= 3 * 50);
+}
+
 TEST_CASE("with a profile the bound of a search is one on the time of every plan", "[streams]") {
   double widest = 0, sum = 0;
   const std::uint64_t seeds = cases(24u);

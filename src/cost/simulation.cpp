@@ -17,6 +17,7 @@ StepSimulation::StepSimulation(const Graph& graph, const StrategyCost& cost, con
       mesh_(mesh),
       streams_(graph, updates, mesh, cluster.profile),
       pending_(graph.values.size()),
+      queued_(cost.terms.size()),
       found_{0, 0, 0, 0, {}, std::vector<Seconds>(cost.terms.size(), 0)} {
   for (std::size_t t = 0; t < cost.terms.size(); ++t) {
     const CostTerm& term = cost.terms[t];
@@ -40,7 +41,11 @@ StepSimulation::StepSimulation(const Graph& graph, const StrategyCost& cost, con
     if (kinds_[t] == Kind::kNext) next_.push_back(t);
     add_busy(t, when);
   }
-  if (graph.copies > 1) find_sections();
+  if (graph.copies > 1) {
+    find_sections();
+  } else {
+    find_fetches();
+  }
 }
 
 StepTime StepSimulation::run() {
@@ -50,6 +55,7 @@ StepTime StepSimulation::run() {
   } else {
     for (now_ = 0; now_ < graph_.passes; ++now_) {
       last_ = now_ + 1 == graph_.passes;
+      for (Fetches& fetches : fetches_) fetches.next = 0;
       run_all(pass_);
     }
   }
@@ -91,6 +97,7 @@ void StepSimulation::run_part(const std::vector<std::size_t>& terms, std::size_t
     const CostTerm& term = cost_.terms[terms[i]];
     const OpId when = when_of(term);
     const bool is_first = i == 0 || !(when_of(cost_.terms[terms[i - 1]]) == when);
+    if (&terms == &pass_ && !worked_before_.empty()) worked_ = worked_before_[i];
     if (is_first && path_ != nullptr) note_behind(when);
     run(terms[i], term, when);
     const bool is_last = i + 1 == terms.size() || !(when_of(cost_.terms[terms[i + 1]]) == when);

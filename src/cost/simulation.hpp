@@ -127,7 +127,7 @@ class StepSimulation {
 
   // For what only the update waits for: it is sent in the order in which it is made, when the link
   // is free and no weight that is fetched would come too late for it. What compute waits for goes
-  // before what has not begun.
+  // before what has not begun. A gradient is made again when its sum of the pass before was sent.
   void queue(std::size_t t);
   void send_first(std::size_t link);
   void note_done(std::size_t t, std::size_t link, Seconds end);
@@ -136,13 +136,19 @@ class StepSimulation {
   void send_begun(std::size_t link, Seconds until);
   // A sum that shares its link ends so much later.
   void delay_under_way(std::size_t link, Seconds by);
-  // What does not make a weight late that takes so long to fetch.
-  void send_before(std::size_t t, Seconds taken);
+  // What does not make the weight late that is fetched next, or one behind it.
+  void send_before_weights(std::size_t link);
   // What waits for the values of an op begins.
   void finish(OpId id);
   // Until the weight is there: it is fetched while the link was idle before the last collective
   // that compute waited for, where that was long enough, else when the link is free.
   void fetch(std::size_t t);
+  // What each link has to fetch in a pass, and by when.
+  void find_fetches();
+  // When the link has to begin what it fetches next, if compute comes so far at `now`.
+  Seconds latest_fetch(std::size_t link, Seconds now) const;
+  // In place of a sum that would make it late: if it is there before `until`.
+  bool fetch_early(std::size_t link, Seconds until);
   // What the step before has left for this one, in the order in which it is needed.
   void find_left();
   // When it is there: as soon as the link is free.
@@ -192,6 +198,18 @@ class StepSimulation {
     Seconds at;
     Part part;
   };
+  // The weights that a link fetches in a pass, in order.
+  struct Fetches {
+    std::vector<std::size_t> terms;
+    // When each has to begin so that it is there in time, and all behind it: seconds since the pass
+    // began, if compute waits for nothing else. In the last pass, and where another one follows.
+    std::vector<Seconds> latest_of_last, latest;
+    std::size_t next = 0;       // in this pass
+    std::deque<Arrival> early;  // before compute came to where they are needed
+  };
+  std::array<Fetches, kLinks> fetches_;
+  std::vector<Seconds> worked_before_;  // per term of a pass: what compute does in it before that
+  Seconds worked_ = 0, pass_seconds_ = 0;
   Seconds arrived_ = 0;  // the last that was waited for
   Part arrived_part_ = CriticalPath::kNone;
   // Until when a link was idle before the last collective that compute waited for.
@@ -213,6 +231,7 @@ class StepSimulation {
     Part made_by;
   };
   std::array<std::deque<Queued>, kLinks> queues_;  // what only the update waits for, per link
+  std::vector<std::int64_t> queued_;               // per term: how often it is there
   std::array<std::size_t, kLinks> sent_ = {};      // of `queues_` and `left_`
   // What goes over a link before what compute would wait for now: how many of `left_` and of
   // `queues_`, and when it is free then; as long as the link itself is where it was.

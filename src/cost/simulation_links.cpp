@@ -10,18 +10,32 @@ namespace autopar {
 void StepSimulation::queue(std::size_t t) {
   issue(t);
   found_.communication += taken_[t];
-  queues_[link_of_term(t)].push_back({t, std::max(made(), host_), compute_part_});
+  const std::size_t link = link_of_term(t);
+  if (queued_[t] == graph_.copies) {
+    while (queued_[t] == graph_.copies) send_first(link);
+    wait(t, done_[t], done_part_[t]);
+  }
+  ++queued_[t];
+  queues_[link].push_back({t, std::max(made(), host_), compute_part_});
   slow(t);
 }
 
 void StepSimulation::fetch(std::size_t t) {
   const std::size_t link = link_of_term(t);
+  Fetches& fetches = fetches_[link];
+  if (!fetches.early.empty()) {
+    const Arrival its = fetches.early.front();
+    fetches.early.pop_front();
+    wait(t, its.at, its.part);
+    return;
+  }
   Idle& idle = idle_[link];
   const bool fits = std::max(idle.begin, arrived_) + taken_[t] <= idle.end;
   if (!fits) {
-    send_before(t, taken_[t]);
+    send_before_weights(link);
     links_[link] = std::max(links_[link], host_);
   }
+  ++fetches.next;
   Seconds& end = fits ? idle.begin : links_[link];
   Part& before = fits ? idle.before : link_part_[link];
   if (arrived_ > end) {
@@ -39,6 +53,7 @@ void StepSimulation::send_first(std::size_t link) {
   const auto [t, ready, made_by] = queues_[link].front();
   send_left(link, ready);
   queues_[link].pop_front();
+  --queued_[t];
   ++sent_[link];
   link_part_[link] =
       part(t, static_cast<int>(link), taken_[t], ready > links_[link] ? made_by : link_part_[link]);
@@ -71,18 +86,81 @@ void StepSimulation::send_all(std::size_t link) {
 void StepSimulation::send_begun(std::size_t link, Seconds until) {
   send_left(link, until);
   while (!queues_[link].empty()) {
-    if (std::max(links_[link], queues_[link].front().ready) >= until) return;
+    const Queued& next = queues_[link].front();
+    const Seconds begin = std::max(links_[link], next.ready);
+    if (begin >= until) return;
+    if (begin + taken_[next.term] <= latest_fetch(link, until)) {
+      send_first(link);
+    } else if (!fetch_early(link, until)) {
+      return;
+    }
+  }
+}
+
+void StepSimulation::send_before_weights(std::size_t link) {
+  while (!queues_[link].empty()) {
+    const Queued& next = queues_[link].front();
+    const Seconds end = std::max(links_[link], next.ready) + taken_[next.term];
+    if (end > latest_fetch(link, compute_)) return;
     send_first(link);
   }
 }
 
-void StepSimulation::send_before(std::size_t t, Seconds taken) {
-  const std::size_t link = link_of_term(t);
-  while (!queues_[link].empty()) {
-    const auto [other, ready, made_by] = queues_[link].front();
-    if (std::max(links_[link], ready) + taken_[other] + taken > compute_) return;
-    send_first(link);
+void StepSimulation::find_fetches() {
+  for (const std::size_t t : pass_) {
+    worked_before_.push_back(pass_seconds_);
+    const CostTerm& term = cost_.terms[t];
+    if (kinds_[t] == Kind::kCompute) pass_seconds_ += taken_[t];
+    pass_seconds_ += taken_[t] * streams_.waiting(kinds_[t], term.value, when_of(term));
+    if (kinds_[t] == Kind::kFetched) fetches_[link_of_term(t)].terms.push_back(t);
   }
+  for (std::size_t link = 0; link < fetches_.size(); ++link) {
+    Fetches& fetches = fetches_[link];
+    const auto latest = [&](Seconds behind) {
+      std::vector<Seconds> found;
+      for (std::size_t i = pass_.size(); i-- > 0;) {
+        const std::size_t t = pass_[i];
+        const Seconds needed = worked_before_[i];
+        const bool sends = communicating(cost_.terms[t]) && link_of_term(t) == link;
+        if (sends && kinds_[t] == Kind::kBlocking && behind < needed + taken_[t]) {
+          behind = std::min(behind - taken_[t], needed);
+        }
+        if (!sends || kinds_[t] != Kind::kFetched) continue;
+        behind = std::min(behind, needed) - taken_[t];
+        found.push_back(behind);
+      }
+      std::reverse(found.begin(), found.end());
+      return found;
+    };
+    if (fetches.terms.empty()) continue;
+    fetches.latest_of_last = latest(kInfinity);
+    fetches.latest = latest(pass_seconds_ + fetches.latest_of_last.front());
+  }
+}
+
+Seconds StepSimulation::latest_fetch(std::size_t link, Seconds now) const {
+  const Fetches& fetches = fetches_[link];
+  if (fetches.terms.empty()) return kInfinity;
+  const std::vector<Seconds>& latest = last_ ? fetches.latest_of_last : fetches.latest;
+  const bool of_pass = fetches.next < latest.size();
+  if (!of_pass && last_) return kInfinity;
+  return now - worked_ + (of_pass ? latest[fetches.next] : pass_seconds_ + latest.front());
+}
+
+bool StepSimulation::fetch_early(std::size_t link, Seconds until) {
+  Fetches& fetches = fetches_[link];
+  if (fetches.next == fetches.terms.size()) return false;
+  const std::size_t t = fetches.terms[fetches.next];
+  const Seconds begin = std::max({links_[link], host_, arrived_});
+  if (begin + taken_[t] > until) return false;
+  const Part before = arrived_ > links_[link] ? arrived_part_ : link_part_[link];
+  links_[link] = begin + taken_[t];
+  under_way_[link].reset();
+  link_part_[link] = part(t, static_cast<int>(link), taken_[t], before);
+  note(StepEvent::Stream::kLink, t, links_[link]);
+  fetches.early.push_back({t, links_[link], link_part_[link]});
+  ++fetches.next;
+  return true;
 }
 
 void StepSimulation::find_left() {
@@ -160,7 +238,7 @@ void StepSimulation::note_behind(OpId op) {
     while (ahead.queued < queues_[l].size()) {
       const Queued& next = queues_[l][ahead.queued];
       const Seconds begin = std::max(ahead.free, next.ready);
-      if (begin >= compute_) break;
+      if (begin >= compute_ || begin + taken_[next.term] > latest_fetch(l, compute_)) break;
       ahead.free = begin + taken_[next.term];
       ++ahead.queued;
     }
