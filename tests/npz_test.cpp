@@ -1,5 +1,6 @@
 #include "autopar/npz.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -89,7 +90,10 @@ TEST_CASE("npz: what is written is read back, with the same bytes each time", "[
   REQUIRE(read_npz(folder.file("a.npz")));
   CHECK(read_npz(folder.file("a.npz"))->size() == 1);
   CHECK(!write_npz(folder.file("none.npz"), {}));
-  CHECK(!write_npz(folder.file("no/such/folder.npz"), arrays));
+  REQUIRE(write_npz(folder.file("new/folder/a.npz"), arrays));
+  CHECK(!write_npz(folder.file("a.npz/b.npz"), arrays));
+  REQUIRE(::mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  CHECK(!write_npz(folder.file("pipe"), arrays));
 }
 
 TEST_CASE("npz: numpy reads what is written", "[npz]") {

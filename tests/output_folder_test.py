@@ -189,6 +189,68 @@ def test_what_is_read_stays(folder):
         assert "is what is read, so it is not replaced" in said and path.read_bytes() == before, (command, said)
 
 
+def test_what_cannot_be_written_is_told_first(folder):
+    """Before anything is read or searched: none of the files that the commands name is there."""
+    (folder / "file").write_text("mine")
+    (folder / "folder" / "strategy.json").mkdir(parents=True)
+    folders = {f"{folder}/file": "cannot be made: 'FOLDER/file' is a file, not a folder", f"{folder}/file/a/b": "cannot be made: 'FOLDER/file' is a file, not a folder",
+               f"{folder}/{'a' * 256}": "File name too long", f"{folder}/new/{'a' * 256}/b": "File name too long",
+               f"{folder}/folder": "strategy.json: cannot be written: Is a directory"}
+    files = {f"{folder}/file/a": "cannot be written: 'FOLDER/file' is a file, not a folder", f"{folder}/folder": "cannot be written: Is a directory",
+             f"{folder}/{'a' * 256}": "File name too long", f"{folder}/new/{'a' * 256}/b": "File name too long"}
+    search = ("search", "none.onnx", "--cluster", CLUSTER)
+    to_folder = [(*search, "-o"), ("apply", "none.onnx", "--cluster", CLUSTER, "--strategy", "none.json", "-o"),
+                 ("reshard-weights", "--from", "none", "--to", "none", "-o")]
+    to_file = [(*search, "--timeline"), (*search, "--dump-problem"), ("grad", "none.onnx", "-o"), ("fit", "none.csv", "-o"), ("calibrate", "--model", "none.onnx", "-o"),
+               ("solve", "none.json", "-o"), ("run", "none", "--save"), ("run", "none", "--timeline"), ("export", "none", "--as", "megatron", "-o")]
+    before = contents(folder)
+    for places, commands in ((folders, to_folder), (files, to_file)):
+        for command in commands:
+            for place, reason in places.items():
+                if command[0] == "reshard-weights" and place.endswith("folder"):
+                    continue  # no strategy.json is sure to be written
+                said = run(*command, place, code=4).stderr
+                assert reason.replace("FOLDER", str(folder)) in said and place in said, (command, place, said)
+    said = run("merge", "none", "-o", folder / "file" / "a.safetensors", code=4).stderr
+    assert "is a file, not a folder" in said, said
+    out = folder / "out"
+    run("search", SOURCE / "models" / "mlp.onnx", "--cluster", CLUSTER, "-q", "-o", out)
+    said = run("export", out, "--dialect", "trt", "-o", folder / "file" / "a", code=4).stderr
+    assert "is a file, not a folder" in said, said
+    shutil.rmtree(out)
+    assert contents(folder) == before
+
+
+def test_folders_of_others(folder):
+    """What the user may not write to, and devices; a name may be as long as the system has them."""
+    nobody = 65534
+    as_nobody = {"user": nobody, "group": nobody, "extra_groups": []} if os.geteuid() == 0 else {}
+    folder.chmod(0o755)
+    closed = folder / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+    try:
+        can_start = subprocess.run([AUTOPAR, "--version"], capture_output=True, timeout=60, **as_nobody).returncode == 0
+    except OSError:
+        can_start = False
+    for command in ((("search", "none.onnx", "--cluster", "pcie-8", "-o", closed), ("search", "none.onnx", "--cluster", "pcie-8", "-o", closed / "new" / "out"),
+                     ("grad", "none.onnx", "-o", closed / "a.onnx"), ("run", "none", "--save", closed / "a.npz")) if can_start else ()):
+        done = subprocess.run([AUTOPAR, *map(str, command)], capture_output=True, text=True, timeout=60, cwd="/", **as_nobody)
+        assert done.returncode == 4 and f"{command[-1]}: cannot be " in done.stderr and "Permission denied" in done.stderr, (command, done.stderr)
+    closed.chmod(0o755)
+    model = SOURCE / "models" / "mlp.onnx"
+    longest = folder / ("a" * 250 + ".onnx")
+    run("grad", model, "--loss", "mse", "-q", "-o", longest)
+    assert longest.is_file()
+    out = folder / "out"
+    run("search", model, "--cluster", CLUSTER, "-q", "-o", out)
+    run("run", out, "-q", "--save", folder / "new" / "saved.npz")
+    assert "out.Y" in np.load(folder / "new" / "saved.npz")
+    os.mkfifo(folder / "pipe")
+    said = run("run", out, "-q", "--save", folder / "pipe", code=4).stderr
+    assert "is a device or a pipe" in said and (folder / "pipe").is_fifo(), said
+
+
 def main():
     for name, test in list(globals().items()):
         if name.startswith("test_"):

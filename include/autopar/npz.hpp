@@ -24,7 +24,7 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path);
 Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std::string& name);
 
 // Writes the arrays uncompressed, by name; the same arrays give the same bytes. The file is
-// complete or not there. At least one array.
+// complete or not there, its folder is made. At least one array.
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays);
 
 }  // namespace autopar

@@ -24,6 +24,13 @@ void keep_from_replacing(const std::string& path);
 // Errors (kInput): there is such a file.
 Status check_replaceable(const std::string& path);
 
+// For commands that work for long before they write: whether a file can be written at `path`, or
+// files into the folder, which need not be there yet, as far as it shows now. Nothing is changed.
+// An empty path is none. Errors name the place and the reason: a parent that is a file, a folder
+// that may not be written to, a name that is too long, a folder of that name; check_replaceable().
+Status check_writable(const std::string& path);
+Status check_folder_writable(const std::string& folder);
+
 class UnfinishedFiles {
  public:
   UnfinishedFiles();

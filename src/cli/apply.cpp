@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "autopar/kernels.hpp"
+#include "cli/earlier_plan.hpp"
 #include "cli/input_options.hpp"
 #include "cli/outputs.hpp"
 #include "cli/pipeline_outputs.hpp"
@@ -62,6 +63,8 @@ Result<int> run_pipeline(const StrategyFile& file, PlanOptions options, const Co
 
 Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
   PhaseClock clock;
+  AUTOPAR_RETURN_IF_ERROR(check_places(options));
+  if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
   AUTOPAR_TRY(file, strategy_to_apply(options));
   if (!file.stages.empty()) return run_pipeline(file, options, common, false);
   AUTOPAR_TRY(applied, apply_to_model(file, options, common));

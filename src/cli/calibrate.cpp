@@ -429,9 +429,15 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   return 0;
 }
 
+// What must not be replaced, or cannot be written, is told before anything is measured.
+Status check_output(const std::string& path) {
+  AUTOPAR_RETURN_IF_ERROR(check_writable(path));
+  const auto earlier = earlier_cluster(path);
+  return earlier ? Status(Ok{}) : Status(earlier.error());
+}
+
 Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptions& common) {
-  // What must not be replaced is told before anything is measured.
-  if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
+  AUTOPAR_RETURN_IF_ERROR(check_output(options.output));
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   AUTOPAR_TRY(cluster, given_cluster(options));
   int ranks = options.ranks;
@@ -453,7 +459,7 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
                        " processes were started; the launcher says how many there are");
   }
   if (world.rank() == 0) {
-    if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
+    AUTOPAR_RETURN_IF_ERROR(check_output(options.output));
   }
   AUTOPAR_TRY(cluster, given_cluster(options));
   AUTOPAR_TRY(asked, asked_for(options, common, std::move(cluster), world.size()));

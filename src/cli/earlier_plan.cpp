@@ -7,6 +7,7 @@
 
 #include "autopar/errors.hpp"
 #include "autopar/files.hpp"
+#include "autopar/unfinished.hpp"
 #include "cli/show_program.hpp"
 
 namespace autopar::cli {
@@ -74,6 +75,19 @@ std::string text_at(const nlohmann::json& document, const char* pointer) {
 }
 
 }  // namespace
+
+Status check_places(const PlanOptions& options) {
+  const std::string folder = output_folder(options);
+  Status writable = check_folder_writable(folder);
+  for (const Owned& document : kDocuments) {
+    if (writable) writable = check_writable((fs::path(folder) / document.name).string());
+  }
+  if (!writable) return input_error(writable.error().message + "; try -o with another place");
+  for (const std::string& file : {options.timeline_file, options.dump_file}) {
+    AUTOPAR_RETURN_IF_ERROR(check_writable(file));
+  }
+  return Ok{};
+}
 
 Status check_model_stays(const PlanOptions& options) {
   std::error_code ignored;

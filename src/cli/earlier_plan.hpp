@@ -13,6 +13,8 @@ namespace autopar::cli {
 // none. Errors: a file of the name of one of a plan's that is none of this program's and must not
 // be replaced.
 Result<std::string> earlier_plan(const PlanOptions& options);
+// Errors: what is asked for can surely not be written where it is to be, as check_writable() says.
+Status check_places(const PlanOptions& options);
 // Errors: a file of the plan would take the place of the model.
 Status check_model_stays(const PlanOptions& options);
 

@@ -46,6 +46,7 @@ Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& 
   const fs::path own =
       fs::path(file.path).has_parent_path() ? fs::path(file.path).parent_path() : fs::path(".");
   const fs::path folder = options.output.empty() ? own : fs::path(options.output);
+  AUTOPAR_RETURN_IF_ERROR(check_folder_writable(folder.string()));
   AUTOPAR_TRY(written, write_dialect(file.plan, file.metadata, *parse_dialect(options.dialect),
                                      folder.string(), own.string()));
   std::vector<std::string> warnings = file.warnings;

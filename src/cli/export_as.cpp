@@ -170,6 +170,7 @@ Status write_files(const Said& said, const std::string& path, const std::string&
 
 Result<int> export_as(const ExportAsOptions& options, const CommonOptions& common) {
   end_on_interrupt();
+  AUTOPAR_RETURN_IF_ERROR(check_writable(options.file));
   AUTOPAR_TRY(said, said_plan(options, common));
   const std::vector<std::string> notes = notes_of(said);
   const std::string& comment = said.saying.comment;

@@ -321,6 +321,7 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
     }
   }
   if (options.name.empty()) return usage_error("--name: expected a name");
+  AUTOPAR_RETURN_IF_ERROR(check_writable(options.output));
   AUTOPAR_TRY(rows, read_table(options.table));
   AUTOPAR_TRY(began, profile_of_option(options.profile, ProfileFile()));
   const Profile start = std::move(began.profile);

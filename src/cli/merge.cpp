@@ -52,6 +52,7 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   if (extension != ".safetensors" && extension != ".onnx") {
     return usage_error("-o " + options.file + ": expected a .safetensors or an .onnx file");
   }
+  AUTOPAR_RETURN_IF_ERROR(check_writable(options.file));
   std::string model;
   if (extension == ".onnx" && is_step_folder(options.folder)) {
     if (options.model.empty()) return usage_error(options.folder + kStepHasNoModel);

@@ -52,6 +52,7 @@ Status copy_strategy_and_report(const std::string& from, const std::string& to) 
 Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
   end_on_interrupt();
   if (options.folder.empty()) options.folder = options.to;
+  AUTOPAR_RETURN_IF_ERROR(check_folder_writable(options.folder));
   AUTOPAR_TRY(moved,
               reshard_weights(options.from, options.to, options.folder, options.keep_missing));
   std::error_code ignored;

@@ -206,7 +206,14 @@ Result<int> print(const RunReport& report, const RunJob& job, const RunOptions& 
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
 }
 
+// What cannot be written is told before anything runs.
+Status check_outputs(const RunOptions& options) {
+  AUTOPAR_RETURN_IF_ERROR(check_writable(options.save));
+  return check_writable(options.timeline);
+}
+
 Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(check_outputs(options));
   AUTOPAR_TRY(job, job_of(options, common, std::nullopt));
   AUTOPAR_TRY(report, run_threads(job.request));
   return print(report, job, options, common);
@@ -214,6 +221,7 @@ Result<int> run_in_threads(const RunOptions& options, const CommonOptions& commo
 
 Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
                          const CommonOptions& common) {
+  if (world.rank() == 0) AUTOPAR_RETURN_IF_ERROR(check_outputs(options));
   AUTOPAR_TRY(job, job_of(options, common, world.rank()));
   AUTOPAR_TRY(report, world.run(job.request));
   if (world.rank() == 0) return print(report, job, options, common);

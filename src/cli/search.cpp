@@ -190,7 +190,8 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
   std::optional<StrategyFile> pins;
-  // What must not be replaced is told before the search.
+  // What must not be replaced, or cannot be written, is told before the search.
+  AUTOPAR_RETURN_IF_ERROR(check_places(options));
   AUTOPAR_RETURN_IF_ERROR(check_model_stays(options));
   if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
   AUTOPAR_TRY(inputs, load_inputs(options, common));

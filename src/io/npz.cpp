@@ -1,12 +1,10 @@
 #include "autopar/npz.hpp"
 
-#include <unistd.h>
 #include <unzip.h>
 #include <zip.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -104,19 +102,15 @@ std::optional<std::string> name_of_entry(void* archive, unz_file_info64& info) {
   return name;
 }
 
-// Writes beside the file, which is there as a whole when close() has said so.
+// Writes an unfinished file.
 class Writer {
  public:
-  explicit Writer(const std::string& path)
-      : path_(path),
-        part_(path + ".part" + std::to_string(getpid())),
-        archive_(zipOpen64(part_.c_str(), APPEND_STATUS_CREATE)) {}
+  explicit Writer(const std::string& part)
+      : archive_(zipOpen64(part.c_str(), APPEND_STATUS_CREATE)) {}
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
   ~Writer() {
     if (archive_ != nullptr) zipClose(archive_, nullptr);
-    std::error_code ignored;
-    std::filesystem::remove(part_, ignored);
   }
 
   bool is_open() const { return archive_ != nullptr; }
@@ -141,14 +135,9 @@ class Writer {
     return zipCloseFileInZip(archive_) == ZIP_OK;
   }
 
-  bool close() {
-    return zipClose(std::exchange(archive_, nullptr), nullptr) == ZIP_OK &&
-           std::rename(part_.c_str(), path_.c_str()) == 0;
-  }
+  bool close() { return zipClose(std::exchange(archive_, nullptr), nullptr) == ZIP_OK; }
 
  private:
-  std::string path_;
-  std::string part_;
   zipFile archive_;
 };
 
@@ -221,9 +210,15 @@ Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std:
 
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
   if (arrays.empty()) return input_error(path + ": there are no arrays to write");
-  AUTOPAR_RETURN_IF_ERROR(check_replaceable(path));
+  std::error_code ignored;
+  if (std::filesystem::is_other(std::filesystem::status(path, ignored))) {
+    return input_error(path + ": is a device or a pipe, and an .npz is written as a file; try " +
+                       "another place");
+  }
+  UnfinishedFiles files;
+  AUTOPAR_TRY(part, files.add(path));
   errno = 0;
-  Writer writer(path);
+  Writer writer(part);
   if (!writer.is_open()) {
     return system_error(path + ": cannot be written", errno);
   }
@@ -233,7 +228,7 @@ Status write_npz(const std::string& path, const std::map<std::string, Tensor>& a
     }
   }
   if (!writer.close()) return write_error(path + ": cannot be written");
-  return Ok{};
+  return files.keep();
 }
 
 }  // namespace autopar

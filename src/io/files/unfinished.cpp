@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -55,6 +56,14 @@ std::set<UnfinishedFiles*>& all_objects() {
   return *objects;
 }
 
+// What all parts of a file have before their digits. A name may be as long as the system has names.
+std::string part_start(const fs::path& path) {
+  std::string name = path.filename().string();
+  const std::size_t longest = NAME_MAX - std::strlen(kMark) - kDigits;
+  if (name.size() <= NAME_MAX && name.size() > longest) name.resize(longest);
+  return name + kMark;
+}
+
 std::string random_digits() {
   std::array<unsigned char, kDigits / 2> bytes;
   AUTOPAR_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
@@ -69,7 +78,7 @@ std::string random_digits() {
 
 // Parts of a file of this name that nobody will finish.
 void remove_abandoned(const fs::path& path) {
-  const std::string start = path.filename().string() + kMark;
+  const std::string start = part_start(path);
   const fs::path folder = path.parent_path().empty() ? fs::path(".") : path.parent_path();
   std::error_code error;
   fs::directory_iterator entry(folder, error);
@@ -172,11 +181,62 @@ Status check_replaceable(const std::string& path) {
                      "is written");
 }
 
+namespace {
+
+// What can be told of a place that is not there: the nearest folder above it must take it. Errors
+// start with `what`.
+Status check_place(const fs::path& place, const std::string& what) {
+  fs::path above = place.empty() ? fs::path(".") : place;
+  struct stat status {};
+  while (::stat(above.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return system_error(what, errno);
+    // Of a link that leads nowhere there is a name.
+    if (::lstat(above.c_str(), &status) == 0) return system_error(what, EEXIST);
+    const fs::path next = above.parent_path();
+    if (const std::string name = above.filename().string(); name.size() > NAME_MAX) {
+      return system_error(what, ENAMETOOLONG);
+    }
+    above = next.empty() ? fs::path(".") : next;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return input_error(what + ": '" + above.string() + "' is a file, not a folder");
+  }
+  if (::access(above.c_str(), W_OK | X_OK) != 0) {
+    const int error = errno;
+    return system_error(above == place ? what : what + ": folder '" + above.string() + "'", error);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status check_folder_writable(const std::string& folder) {
+  std::error_code ignored;
+  const bool is_there = folder.empty() || fs::is_directory(folder, ignored);
+  return check_place(folder, folder + (is_there ? ": cannot be written to" : ": cannot be made"));
+}
+
+Status check_writable(const std::string& path) {
+  if (path.empty()) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(check_replaceable(path));
+  const std::string what = path + ": cannot be written";
+  const fs::path place(path);
+  if (place.filename().string().size() > NAME_MAX) return system_error(what, ENAMETOOLONG);
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::is_directory(status)) return system_error(what, EISDIR);
+  if (fs::is_other(status)) {
+    return ::access(path.c_str(), W_OK) == 0 ? Status(Ok{}) : system_error(what, errno);
+  }
+  return check_place(place.parent_path(), what);
+}
+
 Result<std::string> UnfinishedFiles::add(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(check_replaceable(path));
   AUTOPAR_RETURN_IF_ERROR(make_folder(fs::path(path).parent_path().string()));
   remove_abandoned(path);
-  std::string part = path + kMark + random_digits();
+  const fs::path place(path);
+  std::string part = place.parent_path() / (part_start(place) + random_digits());
   const Lock lock;
   parts_.emplace_back(part, path);
   return part;
