@@ -264,12 +264,12 @@ class Rewrite {
     if (op.type != "BatchNormalization" || op.int_attribute("training_mode", 0) == 0) return;
     const ValueId mean = op.inputs[3];
     Value nothing;
-    nothing.name = value_names_.unique(op.name + ".no_statistics");
+    nothing.name = value_names_.unique(op.name + ".again.no_statistics");
     nothing.dtype = values_[mean.index()].dtype;
     nothing.shape = values_[mean.index()].shape;
     values_.push_back(std::move(nothing));
     Op zero;
-    zero.name = zero.origin_name = op_names_.unique(op.name + ".no_statistics");
+    zero.name = zero.origin_name = op_names_.unique(op.name + ".again.no_statistics");
     zero.type = zero.origin_type = "Sub";
     zero.phase = op.phase;
     zero.inputs = {mean, mean};
