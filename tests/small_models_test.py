@@ -385,11 +385,12 @@ def test_statistics_of_a_batch_are_told_of(folder):
         said = run("search", model, "--cluster", cluster(folder, 2, 2), "-o", folder / f"out{len(options)}", "--train", "--loss", "mse", "--micro-batches", "4", *options)
         assert "op 'norm' makes a sample depend on others of its micro-batch" in said.stdout + said.stderr, said
     # The repeated normalisation reads no statistics; a strategy with it is taken back.
-    nodes[2:] = [helper.make_node("Tanh", ["z"], ["t"], "act"), helper.make_node("MatMul", ["t", "v"], ["out"], "head")]
-    model = write(folder / "repeated.onnx", nodes, {"x": (8, 8)}, {"out": (8, 4)}, weights, {"var": np.ones(8, np.float32)})
-    for options in ((), ("--stages", "2")):
+    nodes[:1] = [helper.make_node("MatMul", ["x", "u"], ["a"], "first"), helper.make_node("Tanh", ["a"], ["b"], "act"), helper.make_node("MatMul", ["b", "w"], ["y"], "fc")]
+    nodes[-1:] = [helper.make_node("Tanh", ["z"], ["t"], "act2"), helper.make_node("MatMul", ["t", "v"], ["h"], "head"), helper.make_node("Tanh", ["h"], ["out"], "act3")]
+    model = write(folder / "repeated.onnx", nodes, {"x": (8, 8)}, {"out": (8, 4)}, weights | {"u": (8, 8)}, {"var": np.ones(8, np.float32)})
+    for options in ((), ("--stages", "2", "--cuts", "act")):
         out, again = folder / "repeated", folder / "again"
-        run("search", model, "--cluster", cluster(folder, 2, 2), "-q", "-o", out, "--train", "--loss", "mse", "--micro-batches", "4", "--recompute", "cheap", *options)
+        run("search", model, "--cluster", cluster(folder, 2, 2), "-q", "-o", out, "--train", "--loss", "mse", "--micro-batches", "4", "--recompute", "full", *options)
         strategy = json.loads((out / "strategy.json").read_text())
         assert "norm.again.no_statistics" in strategy["ops"], strategy["ops"].keys()
         run("apply", model, "--cluster", cluster(folder, 2, 2), "-q", "--strategy", out / "strategy.json", "-o", again)

@@ -206,6 +206,10 @@ def test_bfloat16_is_float16_with_another_type(folder):
             path = folder / f"{kind}.onnx"
             run("grad", model_of("llama_tiny"), "--loss", "cross_entropy", "--optimizer", "none", "--precision", mixed + kind, "-o", path, "-q")
             steps[kind] = onnx.load(path)
+            # Every input is one of what the metadata lists, copies in 16 bits too.
+            facts = json.loads({p.key: p.value for p in steps[kind].metadata_props}["autopar.training"])
+            assert [i.name for i in steps[kind].graph.input] == facts["data"] + facts["parameters"] + facts["statistics"] + facts["states"], facts
+            assert any(state.startswith(f"{kind}.") for state in facts["states"]) == bool(mixed), facts["states"]
         # Loss scaling is fp16's alone: its ops are those that are more.
         def types(step, narrow):
             found = {}

@@ -64,6 +64,7 @@ class Training {
         to.name_after(name + ".update", GraphBuilder::Naming::kCounted);
         const ValueId grad = whole_grad(to, one, scaler, options_.reduce);
         add_output(to, to.cast(grad, to.dtype(one.parameter)), "grad." + name);
+        if (one.copy.valid()) step_.facts.states.push_back(graph.value(one.copy).name);
       }
     } else {
       AUTOPAR_TRY(updated, add_update(to, graph, options_, scaler, trained));
@@ -92,8 +93,10 @@ class Training {
         options_.precision == Precision::kFp16 || options_.precision == Precision::kMixedFp16;
     if (!scales) return Scaler{};
     Scaler scaler;
+    const bool updates = options_.optimizer != Optimizer::kNone;
     for (auto [value, name] : {std::pair(&scaler.scale, "scaler.scale"),
                                std::pair(&scaler.good_steps, "scaler.good_steps")}) {
+      if (value == &scaler.good_steps && !updates) continue;  // the scale stays as it is
       if (value_names_.taken(name)) {
         return input_error(std::string("loss scaling needs an input '") + name +
                            "', but the model has a value of that name; rename it");
@@ -101,7 +104,7 @@ class Training {
       to.name_after(name, GraphBuilder::Naming::kCounted);
       *value = to.input(DType::kFloat32, {}, ValueKind::kParameter);
     }
-    if (options_.optimizer == Optimizer::kNone) step_.facts.states.push_back("scaler.scale");
+    if (!updates) step_.facts.states.push_back("scaler.scale");
     return scaler;
   }
 
