@@ -131,6 +131,14 @@ def deviations(folder):
     assert not found["exact"] and found["template"] == "dp=8 tp=2 sp zero=1", found
     assert any(name in text for text in found["unsaid"]) and any(state in text for text in found["unsaid"]), found["unsaid"]
     assert found["nearest"]["seconds"] > 0, found["nearest"]
+    # The other way round where most are whole.
+    whole = search(folder / "whole", "--searcher", "uniform:dp=16 tp=1 zero=0", "--batch", 32, "--recompute", "none")
+    strategy = json.loads((whole / "strategy.json").read_text())
+    state = next(n for n, t in strategy["tensors"].items() if n.startswith("adam.m.") and t["spec"] == "[{},{}]")
+    strategy["tensors"][state]["spec"] = "[{" + ",".join(axis["name"] for axis in strategy["mesh"]) + "},{}]"
+    (whole / "strategy.json").write_text(json.dumps(strategy))
+    unsaid = said(whole / "strategy.json", "megatron")["unsaid"]
+    assert any(f"are split over devices of data parallelism, and most are whole on each: {state}" in text for text in unsaid), unsaid
     # Told op by op where a program has that.
     assert not any(name in text for text in said(plan, "mindspore")["unsaid"])
     text = called("export", plan, "--as", "megatron").stdout

@@ -348,6 +348,21 @@ def test_parameters_without_a_gradient(folder):
     assert [o.name for o in onnx.load(folder / "step.onnx").graph.output] == ["loss", "new.w"]
 
 
+def test_trained_inputs_are_no_data(folder):
+    """A weight that is a graph input has no batch, where --parameters names it and nobody says what is data."""
+    machine = cluster(folder, 2, **MACHINE)
+    for rows in (8, 6):  # as long as the batch, and not
+        path = model(folder, [helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"), helper.make_node("Tanh", ["h"], ["y"], name="act")],
+                     [("x", TensorProto.FLOAT, [8, rows]), ("w", TensorProto.FLOAT, [rows, 4])], [("y", TensorProto.FLOAT, [8, 4])], [])
+        for options in (["--micro-batches", "2"], ["--batch", "16"]):
+            out = folder / "trained"
+            run("search", path, "--cluster", machine, "--train", "--loss", "mse", "--parameters", "w", *options, "-q", "-o", out)
+            step = onnx.load(out / "train.onnx")
+            shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in step.graph.input}
+            assert shapes["w"] == [rows, 4] and shapes["x"] == [16 if "--batch" in options else 8, rows], shapes
+            run("run", out, "-q")
+
+
 def test_micro_batches_refused(folder):
     machine, out = cluster(folder, 2, **MACHINE), folder / "none"
 
@@ -614,7 +629,7 @@ def test_opset(folder):
 
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
-                 test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
+                 test_trained_inputs_are_no_data, test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
                  test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count,
                  test_labels_that_do_not_count_of_impossible_classes, test_queries_that_see_no_key, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:

@@ -28,6 +28,9 @@ struct ImportOptions {
   // Which graph inputs are data, where the caller says so; the others are parameters. Wins over
   // what the file says. A name that is no input is an error.
   std::optional<std::vector<std::string>> data_inputs = {};
+  // Patterns of what is trained: where neither the caller nor the file says which inputs are data,
+  // floating-point inputs of these names are none.
+  std::vector<std::string> parameters = {};
   // The extent of dimension `batch_dim` of every data input that has so many dimensions, whether
   // the file says another one or none; 0: as the file says.
   std::int64_t batch = 0;

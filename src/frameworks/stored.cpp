@@ -141,10 +141,13 @@ class Stored {
     if (odd.empty()) return;
     char part[32];
     std::snprintf(part, sizeof part, "%.2g %%", 100 * elements / all);
+    const std::string how =
+        group == 1 ? "split over devices of data parallelism, and most are whole on each"
+                   : "not split over " + std::to_string(group) +
+                         " devices of data parallelism, as most are";
     use.deviations.push_back(std::to_string(odd.size()) + " of " + std::to_string(list.size()) +
-                             " " + what + " (" + part + " of their elements) are not split over " +
-                             std::to_string(group) +
-                             " devices of data parallelism, as most are: " + listed_names(odd));
+                             " " + what + " (" + part + " of their elements) are " + how + ": " +
+                             listed_names(odd));
   }
 
   // A part of data parallelism is told as neighbours: the innermost axes of it.

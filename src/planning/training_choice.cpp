@@ -69,6 +69,7 @@ Result<ImportOptions> import_options_of(const TrainingChoice& choice, const Comm
   options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) options.data_inputs = data;
+  options.parameters = split_list(choice.options.parameters);
   return options;
 }
 

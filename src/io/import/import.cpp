@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "autopar/errors.hpp"
+#include "autopar/pattern.hpp"
 #include "autopar/sha256.hpp"
 #include "autopar/training_roles.hpp"
 #include "io/dialects/dialects.hpp"
@@ -17,6 +18,7 @@
 #include "io/import/external_locations.hpp"
 #include "io/import/import_file.hpp"
 #include "io/import/passes.hpp"
+#include "io/import/proto_tensor.hpp"
 #include "io/import/raise_opset.hpp"
 #include "io/onnx_read.hpp"
 #include "json/parse.hpp"
@@ -75,9 +77,28 @@ Status check_names(const Graph& graph) {
   return Ok{};
 }
 
+// What is to be trained is no data, unless somebody says so.
+void take_parameters(ModelFile& file, const std::vector<std::string>& patterns) {
+  if (file.data_inputs) return;
+  std::set<std::string> held, data;
+  for (const auto& initializer : file.model.graph().initializer()) held.insert(initializer.name());
+  bool any = false;
+  for (const auto& input : file.model.graph().input()) {
+    if (held.count(input.name()) != 0) continue;
+    const auto dtype = dtype_of_onnx(input.type().tensor_type().elem_type());
+    const bool is_trained = dtype && is_floating(*dtype) && any_matches(patterns, input.name());
+    any = any || is_trained;
+    if (!is_trained) data.insert(input.name());
+  }
+  if (any) file.data_inputs = std::move(data);
+}
+
 // The caller's word on what is data.
 Status take_data_inputs(ModelFile& file, const ImportOptions& options) {
-  if (!options.data_inputs) return Ok{};
+  if (!options.data_inputs) {
+    take_parameters(file, options.parameters);
+    return Ok{};
+  }
   std::set<std::string> inputs;
   std::string names;
   for (const auto& input : file.model.graph().input()) {
