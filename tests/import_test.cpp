@@ -358,6 +358,8 @@ TEST_CASE("messages say where and what to do", "[import]") {
               "reads 'q', which nothing produces");
   check_error("g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }",
               "which is there already");
+  check_error("g (float[6] x) => (float[2] y) { [s] y, , z = Split <num_outputs = 3> (x) }",
+              "op 's' (Split): its output 1 has no name");
   check_error("g (float[2] x) => (float[2] z) { y = Relu(x) }", "graph output 'z'");
   check_error("g (float[2] x) => (float[2] y) { y = Cast <to = 17> (x) }", "FLOAT8E4M3FN");
   check_error("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }", "COMPLEX64");
@@ -369,6 +371,12 @@ TEST_CASE("messages say where and what to do", "[import]") {
       "g (float[2,3,8] x, float[9,2] c, int64[4,3] p) => (float[2,3,8] y) "
       "{ [r] y = RotaryEmbedding <num_heads = 2> (x, c, c, p) }",
       "op 'r' (RotaryEmbedding): its position_ids are [4,3]; for [2,3,8] expected [2,3]", 23);
+  check_error(
+      "g (float[1,4,6,8] x, float[2,6,4] c) => (float[1,4,6,8] y) "
+      "{ [r] y = RotaryEmbedding (x, c, c) }",
+      "op 'r' (RotaryEmbedding): its cos_cache is [2,6,4]; for [1,4,6,8] without position_ids "
+      "expected [1,6,4]",
+      23);
   // ONNX's inference looks at the data of these alone.
   const std::string scatter =
       "g (float[4,3] x, int64[2,1] i, float[2,4] u) => (float[4,3] y) { [s] y = ";

@@ -58,6 +58,20 @@ Error undeclared(const onnx::NodeProto& node, const std::string& name, const std
                      "', TYPE, SHAPE) to graph.value_info");
 }
 
+// An op that may leave out an output gives it no name; of outputs of which there may be any number
+// none can be left out, and ONNX Runtime crashes where one has no name.
+Status check_outputs(const onnx::OpSchema* schema, const onnx::NodeProto& node) {
+  if (schema == nullptr || schema->outputs().empty()) return Ok{};
+  if (schema->outputs().back().GetOption() != onnx::OpSchema::Variadic) return Ok{};
+  for (int i = static_cast<int>(schema->outputs().size()) - 1; i < node.output_size(); ++i) {
+    if (!node.output(i).empty()) continue;
+    return input_error("its output " + std::to_string(i) +
+                       " has no name; expected one for each of its outputs, though nobody reads "
+                       "them: ONNX Runtime does not run it otherwise");
+  }
+  return Ok{};
+}
+
 Error at(const std::string& name, const onnx::NodeProto& node, Error error) {
   error.message = label(name, node) + ": " + error.message;
   return error;
@@ -151,6 +165,7 @@ Status Elaborator::check_names(const onnx::NodeProto& node, const Scope& scope) 
 
 Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string& name) {
   AUTOPAR_TRY(schema, schema_of(node, scope));
+  AUTOPAR_RETURN_IF_ERROR(check_outputs(schema, node));
   for (const auto& attribute : node.attribute()) {
     if (!attribute.has_g() && attribute.graphs_size() == 0) continue;
     return input_error("data-dependent control flow is not supported; expected a graph without " +

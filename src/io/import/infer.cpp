@@ -206,16 +206,33 @@ Status check_scatter(const onnx::NodeProto& node, const std::vector<NodeInput>& 
                      " and indices " + to_text(*indices) + " expected " + to_text(expected));
 }
 
-// Nor at the positions of a rotary embedding: one for each token.
+// Nor at the positions of a rotary embedding, one for each token; without them its caches have a
+// row for each token.
 Status check_rotary(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs) {
-  if (node.op_type() != "RotaryEmbedding" || inputs.size() < 4) return Ok{};
-  if (inputs[0].type == nullptr || inputs[3].type == nullptr) return Ok{};
-  const auto data = static_shape(*inputs[0].type), positions = static_shape(*inputs[3].type);
-  if (!data || !positions || data->size() < 3) return Ok{};
-  const Shape expected = {data->front(), data->size() == 3 ? (*data)[1] : (*data)[2]};
-  if (*positions == expected) return Ok{};
-  return input_error("its position_ids are " + to_text(*positions) + "; for " + to_text(*data) +
-                     " expected " + to_text(expected));
+  if (node.op_type() != "RotaryEmbedding" || inputs.size() < 3) return Ok{};
+  const auto shape_of = [&](std::size_t i) -> std::optional<Shape> {
+    if (i >= inputs.size() || inputs[i].type == nullptr) return std::nullopt;
+    return static_shape(*inputs[i].type);
+  };
+  const auto data = shape_of(0);
+  if (!data || data->size() < 3) return Ok{};
+  const Shape tokens = {data->front(), data->size() == 3 ? (*data)[1] : (*data)[2]};
+  if (inputs.size() > 3 && inputs[3].type != nullptr) {
+    const auto positions = shape_of(3);
+    if (!positions || *positions == tokens) return Ok{};
+    return input_error("its position_ids are " + to_text(*positions) + "; for " + to_text(*data) +
+                       " expected " + to_text(tokens));
+  }
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+    const auto cache = shape_of(i);
+    if (!cache || cache->size() != 3) continue;
+    if (std::equal(tokens.begin(), tokens.end(), cache->begin())) continue;
+    return input_error(std::string("its ") + (i == 1 ? "cos_cache" : "sin_cache") + " is " +
+                       to_text(*cache) + "; for " + to_text(*data) +
+                       " without position_ids expected [" + std::to_string(tokens[0]) + "," +
+                       std::to_string(tokens[1]) + "," + std::to_string(cache->back()) + "]");
+  }
+  return Ok{};
 }
 
 }  // namespace
