@@ -151,6 +151,24 @@ def test_a_plan_of_another_form(folder):
     assert "step.json: is there and was not written by autopar" in said and len(contents(out)) == 1, said
 
 
+def test_files_of_ranks_of_an_earlier_plan(folder):
+    """A step of one pass that reads whole weights does not read them; it has no weights that could be moved, either."""
+    weights = [numpy_helper.from_array(np.ones((8, 8), np.float32), name) for name in ("w", "v")]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], "one"), helper.make_node("MatMul", ["h", "v"], ["y"], "two")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])], weights)
+    model, out = folder / "model.onnx", folder / "out"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    search = ("search", model, "--cluster", CLUSTER, "--train", "--loss", "mse", "-o", out)
+    run(*search, "--optimizer", "adamw", "--weights", "sharded", "-q")
+    run("run", out, "-q")
+    said = run(*search, "--optimizer", "sgd").stderr
+    assert "left as they are: rank00000" in said, said
+    run("run", out, "-q")
+    run("verify", out, "-q")
+    said = run("reshard-weights", "--from", out, "--to", out, "-o", folder / "new", code=4).stderr
+    assert f"{out}: holds no weights" in said and "'v'" in said and not (folder / "new").exists(), said
+
+
 def test_what_is_read_stays(folder):
     """No file takes the place of the model, of a plan's program, or of a training step of somebody else."""
     model = (SOURCE / "models" / "mlp.onnx").read_bytes()

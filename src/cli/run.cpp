@@ -165,7 +165,10 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   const bool is_step = request.step || !files[0].metadata.training.empty();
   const std::string folder =
       request.step ? step_folder_of(options.plan) : fs::path(files[0].path).parent_path().string();
-  const bool has_own = options.weights_from.empty() && is_step && has_rank_files(folder);
+  // Of a program that reads whole weights, files of ranks there are those of an earlier plan.
+  const bool reads_own = request.step || files[0].metadata.sharded();
+  const bool has_own =
+      options.weights_from.empty() && is_step && reads_own && has_rank_files(folder);
   AUTOPAR_RETURN_IF_ERROR(
       add_weights_from(has_own ? folder : options.weights_from, files, is_first, request));
   if (!is_first) return job;

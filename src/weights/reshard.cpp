@@ -186,6 +186,12 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
                        listed({stored.begin()->first}) + " and the like, the plan reads " +
                        names_of_read(program));
   }
+  if (stored.empty() && !plan.file.metadata.training.empty()) {
+    return input_error(from + ": holds no weights; " + plan.path + " reads " +
+                       names_of_read(program) +
+                       "; try --from with a plan of --weights sharded, a model or what `autopar "
+                       "run --save` writes");
+  }
   if (!wanted.missing.empty()) {
     // What a training step holds itself is not trained.
     if (!keep_missing && plan.file.metadata.training.empty()) {
