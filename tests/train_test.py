@@ -397,6 +397,28 @@ def test_micro_batches_refused(folder):
         assert code == 4 and told in message, message
 
 
+def test_losses_of_the_passes_are_combined(folder):
+    """As the model combines its samples: else the step would be another one than that of the whole batch."""
+    machine = cluster(folder, 2, **MACHINE)
+    path = model(folder, [helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"), helper.make_node("Mul", ["h", "h"], ["q"], name="square"),
+                          helper.make_node("ReduceSum", ["q"], ["total"], name="add", keepdims=0), helper.make_node("ReduceMean", ["q"], ["mean"], name="average", keepdims=0),
+                          helper.make_node("ReduceMean", ["q", "first"], ["each"], name="of_features", keepdims=0)],
+                 [("x", TensorProto.FLOAT, [8, 3])], [("q", TensorProto.FLOAT, [8, 2]), ("total", TensorProto.FLOAT, []), ("mean", TensorProto.FLOAT, []), ("each", TensorProto.FLOAT, [2])],
+                 [("w", np.ones((3, 2), np.float32)), ("first", np.array([0], np.int64))])
+    search = ("search", path, "--cluster", machine, "--train", "-q", "-o", folder / "combined")
+    for loss in ("mean", "sum:total", "sum:q", "mse:q"):
+        run(*search, "--loss", loss, "--micro-batches", 2)
+        run("run", folder / "combined", "-q")
+    for loss, op, advice in (("total", "'add' (ReduceSum) adds up", "--loss sum:total"), ("sum:mean", "'average' (ReduceMean) averages", "--loss mean"),
+                             ("sum:each", "'of_features' (ReduceMean) averages", "--micro-batches 1"), ("mse:each", "no dimension of the batch", "--micro-batches 1")):
+        code, message = failed(*search, "--loss", loss, "--micro-batches", 2)
+        assert code == 2 and op in message and message.rstrip().endswith(advice), (loss, message)
+    # One pass is that of the whole batch in any case.
+    for loss in ("total", "sum:mean", "mse:each"):
+        run(*search, "--loss", loss)
+        run("run", folder / "combined", "-q")
+
+
 def test_own_batch_in_a_shape(folder):
     """Where another dimension would take up the difference, samples would lie among others: an error, or passes of the own batch."""
     def folded(own, target):
@@ -629,7 +651,7 @@ def test_opset(folder):
 
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
-                 test_trained_inputs_are_no_data, test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
+                 test_trained_inputs_are_no_data, test_losses_of_the_passes_are_combined, test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
                  test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count,
                  test_labels_that_do_not_count_of_impossible_classes, test_queries_that_see_no_key, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:

@@ -266,6 +266,72 @@ Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& c
   return split;
 }
 
+namespace {
+
+const Value* value_named(const Graph& graph, const std::string& name) {
+  const auto found = std::find_if(graph.values.begin(), graph.values.end(),
+                                  [&](const Value& value) { return value.name == name; });
+  return found == graph.values.end() ? nullptr : &*found;
+}
+
+// What an op casts, views or adds up; invalid: it does something else.
+ValueId passed_on(const Op& op) {
+  for (const char* type : {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Neg",
+                           "ReduceSum", "ReduceMean"}) {
+    if (op.type == type) return op.inputs[0];
+  }
+  return ValueId();
+}
+
+bool adds_labels(const SplitStep& split, const std::string& loss) {
+  const bool may_be = loss.rfind("mse", 0) == 0 || loss.rfind("cross_entropy", 0) == 0;
+  return may_be && split.step.facts.loss == "loss";
+}
+
+// A loss that is added to what the model has made of all samples is none of a part of them.
+Status check_labels_are_cut(const SplitStep& split, const std::string& loss) {
+  if (!adds_labels(split, loss)) return Ok{};
+  for (const MicroInput& input : split.inputs) {
+    if (input.name == "labels") return Ok{};
+  }
+  return usage_error("--micro-batches: the output that --loss " + loss +
+                     " is of has no dimension of the batch: the model adds up its samples, and the "
+                     "loss of all is not that of its parts; a loss of the model's own is --loss "
+                     "NAME, or try --micro-batches 1");
+}
+
+// Losses of the passes are averaged or added up, as the model's own do the samples of one: where
+// that can be told, since all behind the op that does it only views or adds up.
+Status check_combining(const TrainingStep& whole, const SplitStep& split, const std::string& loss) {
+  const Graph& graph = split.step.graph;
+  const LossCombining combining = split.step.facts.loss_combining;
+  if (combining == LossCombining::kLast || adds_labels(split, loss)) return Ok{};
+  ValueId at = graph.outputs.front();
+  while (at.valid() && graph.value(at).producer.valid()) {
+    const Op& op = graph.op(graph.value(at).producer);
+    at = passed_on(op);
+    const bool adds = op.type == "ReduceSum";
+    if (!at.valid() || (!adds && op.type != "ReduceMean")) continue;
+    const Value &all = graph.value(at), &one = graph.value(op.outputs[0]);
+    const Value* whole_all = value_named(whole.graph, all.name);
+    const Value* whole_one = value_named(whole.graph, one.name);
+    if (whole_all == nullptr || whole_one == nullptr) return Ok{};
+    if (whole_all->shape == all.shape || whole_one->shape != one.shape) continue;
+    if (adds == (combining == LossCombining::kSum)) return Ok{};
+    const std::string output = loss.rfind("sum:", 0) == 0 ? loss.substr(4) : split.step.facts.loss;
+    const Value* told = value_named(graph, output);
+    const bool is_number = told != nullptr && element_count(told->shape) == 1;
+    return usage_error("--micro-batches: op '" + op.name + "' (" + op.type + ") " +
+                       (adds ? "adds up" : "averages over") + " the samples, and the losses of " +
+                       "micro-batches are " + (adds ? "averaged" : "added up") + "; try " +
+                       (is_number ? std::string("--loss ") + (adds ? "sum:" : "") + output
+                                  : std::string("--micro-batches 1")));
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
                              const CommonOptions& common, const TrainingStep& whole,
                              std::int64_t micro_batches) {
@@ -296,6 +362,8 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
       }
     }
   }
+  AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
+  AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));
   return split;
 }
 
