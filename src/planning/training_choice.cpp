@@ -362,6 +362,7 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
       }
     }
   }
+  if (micro_batches == 1) return split;
   AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
   AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));
   return split;
