@@ -237,6 +237,21 @@ def early_ops(folder):
         assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (cuts, cost)
 
 
+def numbers_of_units(folder):
+    """Whether gradients are finite, and their norm, are summed over the devices once in a step, and by each unit that is searched by itself."""
+    folder /= "numbers"
+    folder.mkdir()
+    device = {"name": "d", "memory_bytes": 80e9, "memory_bandwidth_bytes_per_s": 2e12, "peak_flops_per_s": {"float32": 19e12, "float16": 300e12}}
+    tiers = [{"name": "t0", "size": 3, "bandwidth_bytes_per_s": 3e11, "latency_s": 1e-6}]
+    (folder / "cluster.json").write_text(json.dumps({"format": "autopar-cluster", "version": 1, "name": "three", "device": device, "tiers": tiers}))
+    for options in ["--precision", "fp16"], ["--clip-norm", "1"]:
+        command = [AUTOPAR, "search", SOURCE / "models/llama_tiny.onnx", "--cluster", folder / "cluster.json", "--train", "--loss", "mse:logits", "--batch", 4, "--micro-batches", 4,
+                   "--optimizer", "adam", "--zero", 2, "--stages", "auto", "--schedule", "interleaved", *options, "-q", "-o", folder / "plan"]
+        subprocess.run(list(map(str, command)), check=True, timeout=300, capture_output=True)
+        cost = json.loads((folder / "plan" / "report.json").read_text())["cost"]
+        assert 0.5 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (options, cost)
+
+
 def large_updates(folder):
     """Where the update of a few layers takes as long as passes: it counts in where the step is cut."""
     folder /= "updates"
@@ -325,6 +340,7 @@ def main():
         narrow_layers(folder)
         transposed_between_units(folder)
         early_ops(folder)
+        numbers_of_units(folder)
         large_updates(folder)
         busy_hosts(folder)
         numbers_of_threads(folder, model)

@@ -42,6 +42,13 @@ Seconds StreamSum::most_of_kernels(Seconds compute, Seconds host) const {
   return StreamTimes{.compute = compute, .tail = compute, .host = host}.weighted(*weights);
 }
 
+Seconds StreamSum::most_of_collective(Seconds seconds) const {
+  if (!weights) return seconds;
+  StreamTimes times{.compute = seconds, .tail = seconds};
+  times.links.fill(seconds);
+  return times.weighted(*weights);
+}
+
 bool is_apart(const PipelineSchedule& schedule) {
   for (const StepLine& line : schedule.lines) {
     for (const StepAction& action : line) {

@@ -42,6 +42,8 @@ struct StreamSum {
   double least_of_compute(double passes, double copies) const;
   // What at most is added by what each device does by itself: kernels, which the host issues.
   Seconds most_of_kernels(Seconds compute, Seconds host) const;
+  // The same of a collective that compute waits for.
+  Seconds most_of_collective(Seconds seconds) const;
 };
 
 // Least times of what lies between two places.

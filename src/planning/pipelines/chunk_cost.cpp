@@ -67,7 +67,7 @@ class PhaseSeconds {
     if (weight_ops_.empty()) return found;
     const Seconds busy = of.inputs + of.weights;
     found.weight_gradients = busy > 0 ? found.backward * of.weights / busy : 0;
-    found.input_gradients = found.backward - found.weight_gradients;
+    found.input_gradients = std::max(0.0, found.backward - found.weight_gradients);
     return found;
   }
 

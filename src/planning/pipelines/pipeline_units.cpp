@@ -51,6 +51,34 @@ Result<const WeighedUnit*> PipelineBounds::weighed_on(const Cluster& stage,
 
 namespace {
 
+// Parts of numbers of all units, such as those of a norm, that a unit hands on: devices may have
+// them in parts of a sum until the last unit.
+double numbers_added_up(const Graph& unit) {
+  return static_cast<double>(
+      std::count_if(unit.outputs.begin(), unit.outputs.end(), [&](ValueId output) {
+        const OpId maker = unit.value(output).producer;
+        return maker.valid() && unit.value(output).shape.empty() && unit.op(maker).type == "Add" &&
+               unit.op(maker).phase == Phase::kUpdate;
+      }));
+}
+
+// What it takes at most to sum a number over all devices.
+Seconds most_of_number(const Cluster& stage, const std::vector<std::string>& meshes) {
+  Seconds most = 0;
+  for (const std::string& text : meshes) {
+    const auto sizes = parse_mesh(text);
+    if (!sizes) continue;
+    const auto mesh = make_mesh(stage, *sizes);
+    if (!mesh) continue;
+    Collective sum;
+    for (std::size_t axis = 0; axis < mesh->axes.size(); ++axis) {
+      sum.axes.push_back(static_cast<int>(axis));
+    }
+    most = std::max(most, collective_seconds(sum, sizeof(double), *mesh, stage));
+  }
+  return most;
+}
+
 // So much of the weight goes from where it is to the links, mostly to inner ones, and to
 // what waits at the end.
 StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& stage) {
@@ -92,6 +120,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   const Profile& profile = stage.profile;
   const Seconds launch = sum.most_of_kernels(profile.launch_s, profile.host_s);
   const auto devices = static_cast<double>(stage.device_count());
+  const Seconds of_number = sum.most_of_collective(most_of_number(stage, plans->meshes()));
   AUTOPAR_TRY(least_of, least_of_kinds(*bounds, *weighed, of));
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
@@ -105,7 +134,8 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
       host += profile.host_s * most_counted_beside(op, graph, k) *
               static_cast<double>(graph.times(op) * graph.kernel(op).runs);
     }
-    const Seconds taken_off = launch + sum.most_of_kernels(shared + compute.shared_update, host);
+    const Seconds taken_off = launch + sum.most_of_kernels(shared + compute.shared_update, host) +
+                              numbers_added_up(graph) * of_number;
     const LeastTime& of_step = least_of[k].step;
     const Seconds by_compute = sums.step.of_compute * compute.own / devices;
     step.push_back(std::max(by_compute, of_step.bound - taken_off));

@@ -104,7 +104,8 @@ Result<TemplateUnits::Unit> TemplateUnits::prepared(const Graph& graph, Recomput
   unit.compute.forward = std::accumulate(seconds.forward.begin(), seconds.forward.end(), 0.0);
   unit.compute.backward = std::accumulate(seconds.backward.begin(), seconds.backward.end(), 0.0);
   unit.compute.input_gradients = std::accumulate(seconds.inputs.begin(), seconds.inputs.end(), 0.0);
-  unit.compute.weight_gradients = unit.compute.backward - unit.compute.input_gradients;
+  unit.compute.weight_gradients =
+      std::max(0.0, unit.compute.backward - unit.compute.input_gradients);
   unit.kept_bytes = kept_by(made);
   for (const TemplateStored& stored : unit.roles.stored) {
     using Kind = TemplateStored::Kind;
