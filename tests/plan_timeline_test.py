@@ -61,6 +61,13 @@ def check_pipeline(folder, model, *options):
             continue
         action = actions[e["pid"], e["args"]["action"]]
         assert action["ts"] - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= action["ts"] + action["dur"] + 0.01, (e, action)
+    # Both parts of a backward pass wait as passes do, for what the whole one waits for.
+    def computes(phases):
+        shown = [e for e in actions.values() if e["args"]["phase"] in phases and e["args"]["micro_batch"] == 1]
+        keys = {(e["pid"], e["name"]) for e in shown}
+        return sum(e["dur"] for e in events if e["cat"] == "op" and (e["pid"], e["args"]["action"]) in keys) / sum(e["dur"] for e in shown)
+    if any(e["args"]["phase"] == "I" for e in actions.values()):
+        assert computes("F") / 3 < computes("IW") < 3 * computes("F"), (computes("F"), computes("IW"))
     for stage in {e["pid"] for e in events}:
         spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["pid"] == stage and e["cat"] == "op")
         assert all(before[1] <= after[0] + 0.01 for before, after in zip(spans, spans[1:])), stage

@@ -39,6 +39,39 @@ struct Drawn {
   Seconds seconds = 0;
 };
 
+// The time of a part of a backward pass, which the other part interrupts.
+class PartOfPass {
+ public:
+  explicit PartOfPass(Seconds begin) : begin_(begin) {}
+
+  // What compute does next, until then.
+  void add(Seconds end, bool is_own) {
+    const Seconds before = stretches_.empty() ? begin_ : stretches_.back().end;
+    const Seconds own = is_own ? std::max(0.0, end - before) : 0;
+    stretches_.push_back({std::max(before, end), own, seconds() + own});
+  }
+  Seconds seconds() const { return stretches_.empty() ? 0 : stretches_.back().until; }
+  // How much of it is over; less than 0 before its first.
+  Seconds until(Seconds time) const {
+    const auto next =
+        std::upper_bound(stretches_.begin(), stretches_.end(), time,
+                         [](Seconds at, const Stretch& stretch) { return at < stretch.end; });
+    if (next == stretches_.end()) {
+      return seconds() + time - (stretches_.empty() ? begin_ : stretches_.back().end);
+    }
+    const Seconds before = next == stretches_.begin() ? begin_ : std::prev(next)->end;
+    if (time < before) return time - begin_;
+    return next->until - (next->own > 0 ? next->end - time : 0);
+  }
+
+ private:
+  struct Stretch {
+    Seconds end = 0, own = 0, until = 0;  // of what is its own, also of those before
+  };
+  Seconds begin_;
+  std::vector<Stretch> stretches_;
+};
+
 class ChunkEvents {
  public:
   ChunkEvents(const ChunkPlan& chunk, const std::string& updates)
@@ -57,25 +90,16 @@ class ChunkEvents {
 
   // In so many seconds, which are those of the schedule.
   std::vector<Drawn> of(const StepAction& action, Seconds seconds) const {
-    std::vector<Drawn> found;
-    Seconds sum = 0;
-    for (const StepEvent& event : events_) {
-      if (event.stream == Stream::kHost || event.seconds <= 0 || !belongs(event, action)) continue;
-      found.push_back({event, event.begin, event.seconds});
-      sum += event.seconds;
-    }
     const bool is_part =
         action.phase == StepPhase::kInputGradients || action.phase == StepPhase::kWeightGradients;
-    const Seconds begin = begin_of(action, seconds);
-    Seconds now = 0;
-    for (Drawn& drawn : found) {
-      if (is_part) {
-        drawn.seconds *= seconds / sum;
-        drawn.begin = now;
-        now += drawn.seconds;
-      } else {
-        drawn.begin -= begin;
-      }
+    const PartOfPass part = is_part ? part_of(action) : PartOfPass(begin_of(action, seconds));
+    const double scale = is_part && part.seconds() > 0 ? seconds / part.seconds() : 1;
+    std::vector<Drawn> found;
+    for (const StepEvent& event : events_) {
+      if (event.stream == Stream::kHost || event.seconds <= 0 || !belongs(event, action)) continue;
+      const Seconds begin = part.until(event.begin);
+      const Seconds end = part.until(event.begin + event.seconds);
+      found.push_back({event, scale * begin, scale * (end - begin)});
     }
     return found;
   }
@@ -91,6 +115,16 @@ class ChunkEvents {
     // The first one is shorter by what was fetched while the stage waited for it.
     if (action.micro_batch == 0) return backward - seconds;
     return std::min(begins_.of_pass[pass].forward, begins_.end);
+  }
+
+  PartOfPass part_of(const StepAction& action) const {
+    const StepAction whole{action.chunk, StepPhase::kBackward, action.micro_batch};
+    PartOfPass part(begin_of(whole, 0));
+    for (const StepEvent& event : events_) {
+      if (event.stream != Stream::kCompute || !belongs(event, whole)) continue;
+      part.add(event.begin + event.seconds, belongs(event, action));
+    }
+    return part;
   }
 
   bool belongs(const StepEvent& event, const StepAction& action) const {
