@@ -370,12 +370,14 @@ TEST_CASE("messages say where and what to do", "[import]") {
   check_error(
       "g (float[2,3,8] x, float[9,2] c, int64[4,3] p) => (float[2,3,8] y) "
       "{ [r] y = RotaryEmbedding <num_heads = 2> (x, c, c, p) }",
-      "op 'r' (RotaryEmbedding): its position_ids are [4,3]; for [2,3,8] expected [2,3]", 23);
+      "op 'r' (RotaryEmbedding): dimension 0 of its input 3 (position_ids) is 4; expected 2 "
+      "(batch), "
+      "since dimension 0 of input 0 (X) is 2",
+      23);
   check_error(
       "g (float[1,4,6,8] x, float[2,6,4] c) => (float[1,4,6,8] y) "
       "{ [r] y = RotaryEmbedding (x, c, c) }",
-      "op 'r' (RotaryEmbedding): its cos_cache is [2,6,4]; for [1,4,6,8] without position_ids "
-      "expected [1,6,4]",
+      "op 'r' (RotaryEmbedding): dimension 0 of its input 1 (cos_cache) is 2; expected 1 (batch)",
       23);
   // ONNX's inference looks at the data of these alone.
   const std::string scatter =
@@ -387,6 +389,114 @@ TEST_CASE("messages say where and what to do", "[import]") {
   check_error(
       "g (float[4,3] x, int64[2,3] i, float[2] u) => (float[4,3] y) { y = ScatterND(x, i, u) }",
       "expect 1 to 2 numbers in their last dimension");
+}
+
+TEST_CASE("inputs whose shapes do not fit together are refused", "[import]") {
+  struct WrongModel {
+    const char* inputs;  // of the graph
+    const char* node;
+    const char* told;
+    int opset = 18;
+  };
+  const std::vector<WrongModel> models = {
+      {"float[1,4,8,8] x, float[6,3,3,3] w", "Conv <group = 2> (x, w)",
+       "op 'n' (Conv): dimension 1 of its input 1 (W) is 3; expected 2 (channels), since dimension "
+       "1 of input 0 (X) is 4 and group is 2"},
+      {"float[1,4,8,8] x, float[5,2,3,3] w", "Conv <group = 2> (x, w)",
+       "input 1 (W) is 5; expected a multiple of 2 (group*features), since group is 2"},
+      {"float[1,4,8,8] x, float[6,4,3,3] w, float[5] b", "Conv(x, w, b)",
+       "dimension 0 of its input 2 (B) is 5; expected 6 (group*features)"},
+      {"float[1,4,8,8] x, float[6,4,3,3] w", "Conv <kernel_shape = [5, 5]> (x, w)",
+       "expected 5 (kernel0), since kernel_shape is [5,5]"},
+      {"float[1,4,8,8] x, float[6,4,9,9] w", "Conv(x, w)",
+       "input 0 (X) is 8; expected, with the padding, at least the extent of the kernel"},
+      {"float[1,4,8] x, float[3,6,3] w", "ConvTranspose(x, w)",
+       "dimension 0 of its input 1 (W) is 3; expected 4 (group*channels)"},
+      {"uint8[1,4,8] x, uint8[6,3,3] w", "ConvInteger(x, w)", "input 1 (w) is 3; expected 4"},
+      {"float[1,2,8] x", "MaxPool <kernel_shape = [3], pads = [3, 0]> (x)",
+       "attribute 'pads' is [3,0]; expected less than kernel_shape [3] everywhere"},
+      {"float[5,2,3] x, float[1,24,4] w, float[1,24,8] r", "GRU <hidden_size = 8> (x, w, r)",
+       "dimension 2 of its input 1 (W) is 4; expected 3 (inputs)"},
+      {"float[5,2,3] x, float[1,24,3] w, float[1,24,8] r", "LSTM <hidden_size = 8> (x, w, r)",
+       "dimension 1 of its input 1 (W) is 24; expected 32 (4*hidden_size), since hidden_size is 8"},
+      {"float[5,2,3] x, float[1,8,3] w, float[1,8,8] r, float[1,8] b",
+       "RNN <hidden_size = 8> (x, w, r, b)", "dimension 1 of its input 3 (B) is 8; expected 16"},
+      {"float[5,2,3] x, float[1,8,3] w, float[1,8,8] r",
+       "RNN <hidden_size = 8, direction = \"bidirectional\"> (x, w, r)",
+       "input 1 (W) is 1; expected 2 (directions), since it is bidirectional"},
+      {"float[2,4] a, float[3,4] b", "Einsum <equation = \"ij,jk->ik\"> (a, b)",
+       "dimension 0 of its input 1 (Inputs) is 3; expected 4 or 1 (j)"},
+      {"float[2,3] a, float[3,4] b, float[3] c", "Gemm(a, b, c)",
+       "dimension 0 of its input 2 (C) is 3; expected 4 or 1 (columns)"},
+      {"float[2,4,3] x, float[5,1] s", "PRelu(x, s)",
+       "dimension 0 of its input 1 (slope) is 5; expected 4 or 1 (d1)"},
+      {"float[2,4,3] x, float[4] s", "LayerNormalization(x, s)",
+       "dimension 0 of its input 1 (Scale) is 4; expected 3 or 1 (d2)"},
+      {"float[2,4,3] x, float[3] s", "LayerNormalization <axis = 3> (x, s)",
+       "attribute 'axis' is 3; expected -3 to 2, since its input 0 (X) is [2,4,3]"},
+      {"float[2,4,3] x, float[4] s", "RMSNormalization(x, s)", "expected 3 or 1 (d2)", 23},
+      {"float[2,4,3] x, float[3] s", "InstanceNormalization(x, s, s)",
+       "dimension 0 of its input 1 (scale) is 3; expected 4 (channels)"},
+      {"float[2,5,3] x, float[5] s", "GroupNormalization <num_groups = 2> (x, s, s)",
+       "dimension 1 of its input 0 (X) is 5; expected a multiple of 2 (num_groups*width)", 21},
+      {"float[2,4,6,8] q, float[3,4,6,8] k", "Attention(q, k, k)",
+       "dimension 0 of its input 1 (K) is 3; expected 2 (batch)", 23},
+      {"float[2,4,6,8] q, float[2,4,6,7] k", "Attention(q, k, k)",
+       "dimension 3 of its input 1 (K) is 7; expected 8 (head)", 23},
+      {"float[2,4,6,8] q, float[2,3,6,8] k", "Attention(q, k, k)",
+       "its queries have 4 heads; expected a multiple of the 3 heads of its keys and values", 23},
+      {"float[2,4,6,8] q, float[2,4,5,8] k, float[6,6] m", "Attention(q, k, k, m)",
+       "dimension 1 of its input 3 (attn_mask) is 6; expected 5 or 1 (total)", 23},
+      {"float[2,4,6,8] q, float[2,4,6,8] k, float[2,4,5,7] p", "Attention(q, k, k, , p, p)",
+       "dimension 3 of its input 4 (past_key) is 7; expected 8 (head)", 24},
+      {"float[1,4,6,8] x, float[9,3] c, int64[1,6] p", "RotaryEmbedding(x, c, c, p)",
+       "dimension 1 of its input 1 (cos_cache) is 3; expected 4 (half)", 23},
+      {"int8[2,4] x, float[3] s", "DequantizeLinear <axis = 1> (x, s)",
+       "dimension 0 of its input 1 (x_scale) is 3; expected 4 (d1)"},
+      {"float[2,4] x, float[2,3] s", "QuantizeLinear <axis = 1, block_size = 2> (x, s)",
+       "expected 2 (d1), since there are 2 blocks of 2 in dimension 1", 21},
+      {"float[4,3] x, int64[4] i", "GatherElements(x, i)",
+       "its input 1 (indices) is [4], of 1 dimensions; expected 2"},
+      {"float[4,3] x, int64[4,5] i", "GatherElements(x, i)",
+       "dimension 1 of its input 1 (indices) is 5; expected at most 3"},
+      {"float[4,3] x, int64[4,3] i", "ScatterElements <axis = 2> (x, i, x)",
+       "attribute 'axis' is 2; expected -2 to 1"},
+      {"float[2,4,3] x", "Transpose <perm = [1, 0]> (x)",
+       "attribute 'perm' is [1,0]; expected 3 numbers"},
+      {"float[2,6,3,3] x", "DepthToSpace <blocksize = 2> (x)",
+       "dimension 1 of its input 0 (input) is 6; expected a multiple of 4"},
+      {"float[4,8] x, int64[3] t", "SoftmaxCrossEntropyLoss(x, t)",
+       "dimension 0 of its input 1 (labels) is 3; expected 4 (batch)"},
+      {"float[2,8] x, float[2] b", "Clip(x, b)",
+       "input 1 (min) is [2], of 1 dimensions; expected one number"},
+  };
+  for (const WrongModel& model : models) {
+    check_error(
+        std::string("g (") + model.inputs + ") => (float[a] y) { [n] y = " + model.node + " }",
+        model.told, model.opset);
+  }
+}
+
+TEST_CASE("shapes that fit together by broadcasting or by being left out", "[import]") {
+  const auto check_fits = [](const std::string& inputs, const std::string& node, int opset = 18) {
+    const std::string graph = "g (" + inputs + ") => (float[a] y) { y = " + node + " }";
+    INFO(graph);
+    const auto imported = import_proto(parsed(model_text(graph, opset)));
+    INFO((imported ? "" : imported.error().message));
+    CHECK(imported.ok());
+  };
+  check_fits("float[2,3] a, float[1,4] b", "Einsum <equation = \"ij,jk->ik\"> (a, b)");
+  check_fits("float[2,3] a, float[3,4] b, float c", "Gemm(a, b, c)");
+  check_fits("float[2,3] a, float[3,4] b, float[2,1] c", "Gemm(a, b, c)");
+  check_fits("float[2,4,3] x, float[1] s", "LayerNormalization(x, s)");
+  check_fits("float[2,4,3] x, float[4,1] s", "PRelu(x, s)");
+  check_fits("float[2,8] x, float b", "Clip(x, , b)");
+  check_fits("float[5,2,3] x, float[1,24,3] w, float[1,24,8] r, float[1,2,8] h",
+             "GRU <hidden_size = 8> (x, w, r, , , h)");
+  check_fits("float[2,4,6,8] q, float[2,2,5,8] k, float[2,2,5,3] v, bool[1,1,6,5] m",
+             "Attention(q, k, v, m)", 23);
+  check_fits("float[2,4,6,8] q, float[2,4,6,8] k, float[6,4] m", "Attention(q, k, k, m)", 24);
+  check_fits("int8[2,4] x, float s, int8 z", "DequantizeLinear <axis = 7> (x, s, z)");
 }
 
 TEST_CASE("external data", "[import]") {
