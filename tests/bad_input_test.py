@@ -7,6 +7,9 @@ import subprocess
 import sys
 import tempfile
 
+import onnx
+from onnx import helper
+
 from tools.chain_model import chain
 from tools.program import cluster, run
 
@@ -142,6 +145,18 @@ def test_tables_of_measured_runs(folder):
         table.unlink() if text is None else table.write_text(text)
         done = subprocess.run([*truth, table], capture_output=True, text=True)
         assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr, (text, done)
+
+
+def test_shapes_that_do_not_fit_together(folder):
+    """A model that ONNX Runtime would not run is not planned."""
+    tensors = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in (("x", [2, 4, 8, 8]), ("w", [6, 3, 3, 3]), ("y", [2, 6, 6, 6]))]
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], name="stem")], "g", tensors[:2], tensors[2:])
+    model = folder / "wrong.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), model)
+    for command in (("search", model, "--cluster", cluster(folder, 2, 2), "-o", folder / "plan"), ("grad", model, "--loss", "sum:y", "-o", folder / "plan"), ("show", model)):
+        told = run(*command, code=4).stderr
+        assert f"{model}: op 'stem' (Conv): dimension 1 of its input 1 (W) is 3; expected 4 (channels), since dimension 1 of input 0 (X) is 4" in told, told
+        assert "'w' float32[6,3,3,3]" in told and not (folder / "plan").exists(), told
 
 
 def main():

@@ -225,6 +225,13 @@ std::vector<std::int64_t> ints_of(const onnx::NodeProto& node, const std::string
   return {};
 }
 
+// The largest number where the product is larger.
+std::int64_t times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max()
+                                                : product;
+}
+
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
@@ -343,7 +350,7 @@ class ShapeCheck {
         unknown = factor;
         continue;
       }
-      product.value *= size->value;
+      product.value = times(product.value, size->value);
       for (const std::string& reason : size->reasons) {
         if (std::count(product.reasons.begin(), product.reasons.end(), reason) == 0) {
           product.reasons.push_back(reason);
@@ -557,7 +564,7 @@ Status check_attention(ShapeCheck& check) {
 // Caches are looked up by the position of a token, or have a row for each.
 Status check_rotary(ShapeCheck& check) {
   const auto data = check.shape(0);
-  if (!data) return Ok{};
+  if (!data || data->empty()) return Ok{};
   const std::int64_t turned = int_of(check.node(), "rotary_embedding_dim", 0);
   std::string head = "2*half";
   if (turned != 0) {
@@ -565,6 +572,11 @@ Status check_rotary(ShapeCheck& check) {
     head = "head";
   }
   const bool flat = data->size() == 3;
+  if (!flat && turned > data->back()) {
+    return input_error("attribute 'rotary_embedding_dim' is " + std::to_string(turned) +
+                       "; expected at most dimension 3 of its " + check.name_of_input(0) + ", " +
+                       std::to_string(data->back()));
+  }
   if (flat && int_of(check.node(), "num_heads", 0) < 1) {
     return input_error("attribute 'num_heads' is out of range: expected at least 1, since its " +
                        check.name_of_input(0) + " has 3 dimensions");
@@ -586,7 +598,7 @@ Status check_scales(ShapeCheck& check) {
   AUTOPAR_RETURN_IF_ERROR(check.match(0, "d..."));
   if (block == 0) return match_all(check, {"", along, along});
   if (block < 0) return input_error("attribute 'block_size' is out of range: expected at least 0");
-  const std::int64_t blocks = ((*data)[axis] + block - 1) / block;
+  const std::int64_t blocks = (*data)[axis] / block + ((*data)[axis] % block != 0 ? 1 : 0);
   check.set(along, blocks,
             "there are " + std::to_string(blocks) + " blocks of " + std::to_string(block) +
                 " in dimension " + std::to_string(axis));
@@ -641,8 +653,16 @@ Status check_elements(ShapeCheck& check) {
 }
 
 Status check_gather_nd(ShapeCheck& check) {
+  const auto data = check.shape(0);
+  const std::int64_t count = int_of(check.node(), "batch_dims", 0);
+  if (!data) return Ok{};
+  if (count < 0 || count >= static_cast<std::int64_t>(data->size())) {
+    return input_error("attribute 'batch_dims' is " + std::to_string(count) +
+                       "; expected 0 or more, and less than the " + std::to_string(data->size()) +
+                       " dimensions of its " + check.name_of_input(0));
+  }
   std::string batches;
-  for (std::int64_t d = 0; d < int_of(check.node(), "batch_dims", 0); ++d) {
+  for (std::int64_t d = 0; d < count; ++d) {
     batches += "batch" + std::to_string(d) + " ";
   }
   return match_all(check, {batches + "...", batches + "..."});
@@ -739,15 +759,19 @@ Status check_columns(ShapeCheck& check) {
   const auto pads = of_dims("pads", 2 * dims, 0);
   std::int64_t elements = 1, places = 1;
   for (std::size_t d = 0; d < dims; ++d) {
-    const std::int64_t room =
-        (*image)[d] + pads[d] + pads[d + dims] - dilations[d] * ((*block)[d] - 1) - 1;
+    const std::array numbers = {(*image)[d], (*block)[d], pads[d], pads[d + dims], dilations[d]};
+    const bool possible = std::all_of(numbers.begin(), numbers.end(), [](std::int64_t number) {
+      return number >= 0 && number < (std::int64_t{1} << 30);
+    });
+    const std::int64_t span = possible ? dilations[d] * ((*block)[d] - 1) + 1 : 0;
+    const std::int64_t room = possible ? (*image)[d] + pads[d] + pads[d + dims] - span : -1;
     if (room < 0 || (*block)[d] < 1) {
       return input_error("its block_shape is " + to_text(*block) +
                          "; expected one that fits into the padded image of image_shape " +
                          to_text(*image));
     }
-    elements *= (*block)[d];
-    places *= room / strides[d] + 1;
+    elements = times(elements, (*block)[d]);
+    places = times(places, room / strides[d] + 1);
   }
   check.set("block", elements, "block_shape is " + to_text(*block));
   check.set("places", places,
