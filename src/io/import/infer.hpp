@@ -11,6 +11,9 @@
 
 namespace autopar {
 
+// Operands whose values decide shapes have a few elements; larger data is not handed out.
+inline constexpr std::int64_t kMaxOperandElements = 4096;
+
 // One input of a node; an absent optional one has no type.
 struct NodeInput {
   const onnx::TypeProto* type = nullptr;
