@@ -358,8 +358,6 @@ def add_indexing():
 
 
 def add_movement():
-    add("split unnamed", "Split", [normal(4, 7)], [True, False, True], axis=1, num_outputs=3)
-    add("split sizes unnamed", "Split", [normal(4, 7), const([2, 4, 1])], [False, True, False], axis=1)
     add("split uneven", "Split", [normal(4, 7)], 3, axis=1, num_outputs=3)
     x = normal(5, 6)
     add("pad value", "Pad", [x, const([1, 0, 2, 3]), normal(1)[0:1].reshape(())])

@@ -7,16 +7,11 @@
 #include <array>
 #include <exception>
 #include <limits>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <string>
-#include <string_view>
 
 #include "io/import/proto_tensor.hpp"
 #include "io/import/shape_check.hpp"
-#include "ops/equation.hpp"
-#include "ops/table.hpp"
 
 namespace autopar {
 namespace {

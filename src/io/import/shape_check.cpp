@@ -7,6 +7,7 @@
 
 #include "io/import/shape_patterns.hpp"
 #include "ops/equation.hpp"
+#include "ops/table.hpp"
 
 namespace autopar {
 namespace {
