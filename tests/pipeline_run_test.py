@@ -217,7 +217,7 @@ def refused(folder):
     assert "stage 0" in fit, fit
     assert "try 4 micro-batches" in said("--stages", 4, "--micro-batches", 2, "--schedule", "interleaved", code=4)
     assert "try 8 micro-batches" in said("--stages", 4, "--micro-batches", 4, "--schedule", "dualpipev", code=4)
-    assert "expected 1 chunks per stage, found 2" in said("--stages", 2, "--micro-batches", 4, "--chunks", 2, code=4)
+    assert "expected 1 chunk per stage, found 2" in said("--stages", 2, "--micro-batches", 4, "--chunks", 2, code=4)
     assert "try fewer stages" in said("--stages", 2, "--micro-batches", 4, "--schedule", "interleaved", "--chunks", 64, code=4)
     table = folder / "table.csv"
     good = "0F0,0F1,0B0,0B1"

@@ -122,11 +122,12 @@ TEST_CASE("where chunks are", "[pipeline]") {
 
 TEST_CASE("shapes that a schedule cannot have", "[pipeline]") {
   CHECK(why_not(ScheduleKind::k1F1B, {2, 2, 4}) ==
-        "schedule 1f1b: expected 1 chunks per stage, found 2; try interleaved");
+        "schedule 1f1b: expected 1 chunk per stage, found 2; try interleaved, zb-v or dualpipev");
   CHECK(why_not(ScheduleKind::kInterleaved, {2, 1, 4}) ==
-        "schedule interleaved: expected 2 or more chunks per stage, found 1; try 1f1b");
+        "schedule interleaved: expected 2 or more chunks per stage, found 1; try gpipe, 1f1b or "
+        "zb-h1");
   CHECK(why_not(ScheduleKind::kZbV, {2, 3, 4}) ==
-        "schedule zb-v: expected 2 chunks per stage, found 3; try zb-h1 or interleaved");
+        "schedule zb-v: expected 2 chunks per stage, found 3; try interleaved");
   CHECK(why_not(ScheduleKind::kInterleaved, {4, 2, 6}) ==
         "schedule interleaved: expected a multiple of the 4 stages as number of micro-batches, "
         "found 6; try 4 or 8 micro-batches, or 1f1b");

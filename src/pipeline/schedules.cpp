@@ -221,22 +221,18 @@ struct Row {
   const char* name;
   std::int64_t least_chunks;  // per stage
   std::int64_t most_chunks;
-  const char* otherwise;                          // what to try with other chunks
   Status (*micro_batches)(const PipelineShape&);  // which numbers of them it takes
   std::vector<std::int64_t> (*placement)(const PipelineShape&);
   StepLine (*line)(LineWriter, const PipelineShape&, std::int64_t stage);
 };
 constexpr std::int64_t kAny = std::int64_t{1} << 30;
 constexpr Row kRows[] = {
-    {ScheduleKind::kGPipe, "gpipe", 1, 1, "interleaved", any_number, loop_placement, gpipe},
-    {ScheduleKind::k1F1B, "1f1b", 1, 1, "interleaved", any_number, loop_placement,
-     one_forward_one_backward},
-    {ScheduleKind::kInterleaved, "interleaved", 2, kAny, "1f1b", whole_groups, loop_placement,
-     interleaved},
-    {ScheduleKind::kZbH1, "zb-h1", 1, 1, "zb-v or interleaved", any_number, loop_placement, zb_h1},
-    {ScheduleKind::kZbV, "zb-v", 2, 2, "zb-h1 or interleaved", any_number, v_placement, zb_v},
-    {ScheduleKind::kDualPipeV, "dualpipev", 2, 2, "zb-h1 or interleaved", twice_the_stages,
-     v_placement, dual_pipe_v},
+    {ScheduleKind::kGPipe, "gpipe", 1, 1, any_number, loop_placement, gpipe},
+    {ScheduleKind::k1F1B, "1f1b", 1, 1, any_number, loop_placement, one_forward_one_backward},
+    {ScheduleKind::kInterleaved, "interleaved", 2, kAny, whole_groups, loop_placement, interleaved},
+    {ScheduleKind::kZbH1, "zb-h1", 1, 1, any_number, loop_placement, zb_h1},
+    {ScheduleKind::kZbV, "zb-v", 2, 2, any_number, v_placement, zb_v},
+    {ScheduleKind::kDualPipeV, "dualpipev", 2, 2, twice_the_stages, v_placement, dual_pipe_v},
 };
 
 const Row& row_of(ScheduleKind kind) {
@@ -249,6 +245,21 @@ const Row& row_of(ScheduleKind kind) {
 std::string shape_text(const PipelineShape& shape) {
   return std::to_string(shape.stages) + " stages with " + std::to_string(shape.chunks_per_stage) +
          " chunks each and " + std::to_string(shape.micro_batches) + " micro-batches";
+}
+
+bool takes(const Row& row, std::int64_t chunks) {
+  return row.least_chunks <= chunks && chunks <= row.most_chunks;
+}
+
+// "gpipe, 1f1b or zb-h1": those that take so many chunks per stage.
+std::string names_with(std::int64_t chunks) {
+  std::string names, last;
+  for (const Row& row : kRows) {
+    if (!takes(row, chunks)) continue;
+    if (!last.empty()) names += (names.empty() ? "" : ", ") + last;
+    last = row.name;
+  }
+  return names.empty() ? last : names + " or " + last;
 }
 
 // Micro-batches of all chunks beyond this are a mistake.
@@ -265,10 +276,12 @@ Status verify_numbers(const Row& row, const PipelineShape& shape) {
     return input_error(where + shape_text(shape) + " are too many; expected a product of up to " +
                        std::to_string(kMostPasses));
   }
-  if (shape.chunks_per_stage < row.least_chunks || shape.chunks_per_stage > row.most_chunks) {
+  if (!takes(row, shape.chunks_per_stage)) {
     return input_error(where + "expected " + std::to_string(row.least_chunks) +
-                       (row.most_chunks == kAny ? " or more" : "") + " chunks per stage, found " +
-                       std::to_string(shape.chunks_per_stage) + "; try " + row.otherwise);
+                       (row.most_chunks == kAny ? " or more" : "") +
+                       (row.most_chunks == 1 ? " chunk" : " chunks") + " per stage, found " +
+                       std::to_string(shape.chunks_per_stage) + "; try " +
+                       names_with(shape.chunks_per_stage));
   }
   return Ok{};
 }
