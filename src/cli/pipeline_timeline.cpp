@@ -39,7 +39,8 @@ struct Drawn {
   Seconds seconds = 0;
 };
 
-// The time of a part of a backward pass, which the other part interrupts.
+// The time since an action began; of a part of a backward pass, which the other part interrupts,
+// without that one.
 class PartOfPass {
  public:
   explicit PartOfPass(Seconds begin) : begin_(begin) {}

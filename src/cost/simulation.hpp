@@ -143,8 +143,11 @@ class StepSimulation {
   // Until the weight is there: it is fetched while the link was idle before the last collective
   // that compute waited for, where that was long enough, else when the link is free.
   void fetch(std::size_t t);
-  // What each link has to fetch in a pass, and by when.
+  // What each link has to fetch in a pass, and by when (not of interleaved passes: who comes first
+  // is found on the way).
   void find_fetches();
+  // From the last to the first, where the link has to begin something `behind` the pass; in order.
+  std::vector<Seconds> latest_fetches(std::size_t link, Seconds behind) const;
   // When the link has to begin what it fetches next, if compute comes so far at `now`.
   Seconds latest_fetch(std::size_t link, Seconds now) const;
   // In place of a sum that would make it late: if it is there before `until`.

@@ -116,26 +116,27 @@ void StepSimulation::find_fetches() {
   }
   for (std::size_t link = 0; link < fetches_.size(); ++link) {
     Fetches& fetches = fetches_[link];
-    const auto latest = [&](Seconds behind) {
-      std::vector<Seconds> found;
-      for (std::size_t i = pass_.size(); i-- > 0;) {
-        const std::size_t t = pass_[i];
-        const Seconds needed = worked_before_[i];
-        const bool sends = communicating(cost_.terms[t]) && link_of_term(t) == link;
-        if (sends && kinds_[t] == Kind::kBlocking && behind < needed + taken_[t]) {
-          behind = std::min(behind - taken_[t], needed);
-        }
-        if (!sends || kinds_[t] != Kind::kFetched) continue;
-        behind = std::min(behind, needed) - taken_[t];
-        found.push_back(behind);
-      }
-      std::reverse(found.begin(), found.end());
-      return found;
-    };
     if (fetches.terms.empty()) continue;
-    fetches.latest_of_last = latest(kInfinity);
-    fetches.latest = latest(pass_seconds_ + fetches.latest_of_last.front());
+    fetches.latest_of_last = latest_fetches(link, kInfinity);
+    fetches.latest = latest_fetches(link, pass_seconds_ + fetches.latest_of_last.front());
   }
+}
+
+std::vector<Seconds> StepSimulation::latest_fetches(std::size_t link, Seconds behind) const {
+  std::vector<Seconds> latest;
+  for (std::size_t i = pass_.size(); i-- > 0;) {
+    const std::size_t t = pass_[i];
+    if (!communicating(cost_.terms[t]) || link_of_term(t) != link) continue;
+    const Seconds needed = worked_before_[i];
+    if (kinds_[t] == Kind::kBlocking && behind < needed + taken_[t]) {
+      behind = std::min(behind - taken_[t], needed);
+    }
+    if (kinds_[t] != Kind::kFetched) continue;
+    behind = std::min(behind, needed) - taken_[t];
+    latest.push_back(behind);
+  }
+  std::reverse(latest.begin(), latest.end());
+  return latest;
 }
 
 Seconds StepSimulation::latest_fetch(std::size_t link, Seconds now) const {

@@ -168,42 +168,6 @@ void run_inference(const onnx::OpSchema& schema, onnx::InferenceContext& context
   }
 }
 
-// ONNX lets a Reshape pass whose constant target holds another number of elements.
-Status check_reshape(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs,
-                     const onnx::TypeProto& output) {
-  if (node.op_type() != "Reshape" || inputs.empty() || !inputs[0].type) return Ok{};
-  const auto from = static_shape(*inputs[0].type), to = static_shape(output);
-  if (!from || !to || element_count(*from) == element_count(*to)) return Ok{};
-  return input_error("cannot give " + to_text(*from) + " the shape " + to_text(*to) +
-                     ", which has another number of elements");
-}
-
-// ONNX looks at the data of a scatter alone.
-Status check_scatter(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs) {
-  const bool by_rows = node.op_type() == "ScatterND";
-  if ((!by_rows && node.op_type() != "ScatterElements") || inputs.size() < 3) return Ok{};
-  std::array<std::optional<Shape>, 3> shapes;
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (inputs[i].type != nullptr) shapes[i] = static_shape(*inputs[i].type);
-    if (!shapes[i]) return Ok{};
-  }
-  const auto& [data, indices, updates] = shapes;
-  Shape expected = *indices;
-  if (by_rows) {
-    const std::int64_t depth = indices->empty() ? 0 : indices->back();
-    if (depth < 1 || depth > static_cast<std::int64_t>(data->size())) {
-      return input_error("its indices " + to_text(*indices) + " into " + to_text(*data) +
-                         " expect 1 to " + std::to_string(data->size()) +
-                         " numbers in their last dimension");
-    }
-    expected.pop_back();
-    expected.insert(expected.end(), data->begin() + depth, data->end());
-  }
-  if (*updates == expected) return Ok{};
-  return input_error("its updates are " + to_text(*updates) + "; for " + to_text(*data) +
-                     " and indices " + to_text(*indices) + " expected " + to_text(expected));
-}
-
 }  // namespace
 
 std::optional<Shape> static_shape(const onnx::TypeProto& type) {
@@ -227,10 +191,6 @@ Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
     AUTOPAR_RETURN_IF_ERROR(check_input_types(schema, inputs));
     run_inference(schema, context);
     AUTOPAR_RETURN_IF_ERROR(check_shapes(schema, node, inputs, context.outputs));
-    AUTOPAR_RETURN_IF_ERROR(check_scatter(node, inputs));
-    if (!context.outputs.empty()) {
-      AUTOPAR_RETURN_IF_ERROR(check_reshape(node, inputs, context.outputs[0]));
-    }
   } catch (const std::bad_alloc&) {
     throw;  // no fault of the model
   } catch (const std::exception& error) {

@@ -283,6 +283,45 @@ Status check_elements(ShapeCheck& check) {
   return Ok{};
 }
 
+// ONNX looks at the data of a scatter alone.
+Status check_updates(const ShapeCheck& check, const Shape& expected) {
+  const auto updates = check.shape(2);
+  if (!updates || *updates == expected) return Ok{};
+  return input_error("its updates are " + to_text(*updates) + "; for " +
+                     to_text(check.shape(0).value_or(Shape{})) + " and indices " +
+                     to_text(check.shape(1).value_or(Shape{})) + " expected " + to_text(expected));
+}
+
+Status check_scatter_elements(ShapeCheck& check) {
+  AUTOPAR_RETURN_IF_ERROR(check_elements(check));
+  const auto data = check.shape(0), indices = check.shape(1);
+  return data && indices ? check_updates(check, *indices) : Status(Ok{});
+}
+
+// Each row of indices is of a place, or of the part of the data that it leaves open.
+Status check_scatter_nd(ShapeCheck& check) {
+  const auto data = check.shape(0), indices = check.shape(1);
+  if (!data || !indices || !check.shape(2)) return Ok{};
+  const std::int64_t depth = indices->empty() ? 0 : indices->back();
+  if (depth < 1 || depth > static_cast<std::int64_t>(data->size())) {
+    return input_error("its indices " + to_text(*indices) + " into " + to_text(*data) +
+                       " expect 1 to " + std::to_string(data->size()) +
+                       " numbers in their last dimension");
+  }
+  Shape expected(indices->begin(), indices->end() - 1);
+  expected.insert(expected.end(), data->begin() + depth, data->end());
+  return check_updates(check, expected);
+}
+
+// ONNX lets a Reshape pass whose constant target holds another number of elements.
+Status check_reshape(ShapeCheck& check) {
+  AUTOPAR_RETURN_IF_ERROR(match_all(check, {"...", "_"}));
+  const auto from = check.shape(0), to = check.output();
+  if (!from || !to || element_count(*from) == element_count(*to)) return Ok{};
+  return input_error("cannot give " + to_text(*from) + " the shape " + to_text(*to) +
+                     ", which has another number of elements");
+}
+
 Status check_gather_nd(ShapeCheck& check) {
   const auto data = check.shape(0);
   const std::int64_t count = int_of(check.node(), "batch_dims", 0);
@@ -488,7 +527,6 @@ const std::map<std::string_view, std::vector<std::string>>& patterns_of_ops() {
       {"ReduceProd", {"...", "_"}},
       {"ReduceSum", {"...", "_"}},
       {"ReduceSumSquare", {"...", "_"}},
-      {"Reshape", {"...", "_"}},
       {"Slice", {"...", "slices", "slices", "slices", "slices"}},
       {"SoftmaxCrossEntropyLoss", {"batch classes d...", "batch d...", "classes"}},
       {"SpaceToDepth", {"batch channels blocksize*height blocksize*width"}},
@@ -531,9 +569,11 @@ const std::map<std::string_view, CheckFunction>& checks_of_ops() {
       {"QuantizeLinear", check_scales},
       {"RMSNormalization", check_layer},
       {"RNN", check_rnn},
+      {"Reshape", check_reshape},
       {"ReverseSequence", check_reversed},
       {"RotaryEmbedding", check_rotary},
-      {"ScatterElements", check_elements},
+      {"ScatterElements", check_scatter_elements},
+      {"ScatterND", check_scatter_nd},
       {"Split", check_split},
       {"TensorScatter", check_tensor_scatter},
       {"Transpose", check_transpose},
