@@ -87,9 +87,11 @@ Status take(const std::string& line, Plan& plan) {
 
 Result<nlohmann::json> price(Plan& plan, const std::string& line) {
   AUTOPAR_RETURN_IF_ERROR(take(line, plan));
-  RooflineModel model(plan.inputs->cluster, plan.strategy.mesh);
-  AUTOPAR_TRY(cost, evaluate(plan.inputs->model.graph, plan.inputs->rules, plan.strategy, model,
-                             plan.options.updates));
+  const Cluster& cluster = plan.inputs->cluster;
+  RooflineModel model(cluster, plan.strategy.mesh);
+  AUTOPAR_TRY(cost,
+              evaluate(plan.inputs->model.graph, plan.inputs->rules, plan.strategy, model,
+                       plan.options.updates, cluster.profile.room_in(cluster.device.memory_bytes)));
   nlohmann::json found = {{"seconds", cost.time()},
                           {"stored_bytes", cost.memory.parameters + cost.memory.constants},
                           {"other_bytes", cost.memory.activations + cost.memory.reshards}};

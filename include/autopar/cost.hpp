@@ -158,6 +158,8 @@ struct CostTerm {
   Seconds seconds = 0;     // of a step: what happens in every pass counts as often
   double sent_bytes = 0;   // of a step
   std::int64_t times = 1;  // in a step
+  // Of a reshard, per device: the value as it lay before, and the peak of what it makes.
+  Bytes source = 0, temporaries = 0;
 };
 
 // When a term happens: with the op, or the op that makes the output.
@@ -190,6 +192,11 @@ struct StepTime {
 struct StrategyCost {
   std::vector<CostTerm> terms;  // ops in order, each after the reshards of what it reads
   MemoryPeak memory;
+  // Per op what a device holds while it runs; and what it may hold in all, where that is more than
+  // the peak. The rest is for weights that are fetched ahead, and gradients that wait for a link.
+  // Empty: there is room for all of them.
+  std::vector<Bytes> held;
+  Bytes limit = 0;
   std::optional<StepTime> step;  // nothing without a profile: one after the other
 
   // What the step takes.
@@ -201,12 +208,14 @@ struct StrategyCost {
 // One device, op by op in the order of the graph, and pass by pass. Compute waits for collectives
 // but for those that the profile defers: sums of gradients, which begin as soon as their value is
 // there (of accumulated ones: in the last pass) and for which the update waits; gathers of stored
-// weights, which are fetched as early as the link is free; and gathers of updated weights, which
-// happen while the next step begins, as that of the step before while this one does. Those over
-// one link (link_of) go one after the other, but for what compute waits for while a sum is under
-// way that has more left than it: each then has half of the link. The host issues kernels and
-// collectives one after the other and never waits. Interleaved passes (Graph::copies) take turns:
-// one computes as far as it has to wait for collectives, then the next does while these go on.
+// weights, which are fetched as early as the link is free; both as far as there is room for them
+// (StrategyCost::held), else gradients are waited for, and weights fetched later; and gathers of
+// updated weights, which happen while the next step begins, as that of the step before while this
+// one does. Those over one link (link_of) go one after the other, but for what compute waits for
+// while a sum is under way that has more left than it: each then has half of the link. The host
+// issues kernels and collectives one after the other and never waits. Interleaved passes
+// (Graph::copies) take turns: one computes as far as it has to wait for collectives, then the next
+// does while these go on.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = kNextPattern);
 
@@ -235,7 +244,9 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
                                    const std::string& updates = kNextPattern);
 
 // `updates`: outputs so named hold the next value of input `*` and take its place in memory.
+// `limit`: see StrategyCost; 0: there is room for all that may be held ahead.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model, const std::string& updates = kNextPattern);
+                              CostModel& model, const std::string& updates = kNextPattern,
+                              Bytes limit = 0);
 
 }  // namespace autopar

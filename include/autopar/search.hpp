@@ -138,6 +138,9 @@ bool has_moving(const SearchRequest& request);
 Bytes memory_limit(const SearchRequest& request);
 // What a plan may hold of it.
 Bytes plan_limit(const SearchRequest& request);
+// What a strategy costs there, with this limit for what is held ahead. Errors: of evaluate().
+Result<StrategyCost> evaluate(const SearchRequest& request, const Strategy& strategy,
+                              CostModel& model);
 
 // A list of specs that many nodes share.
 class SharedSpecs {

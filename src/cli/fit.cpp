@@ -163,8 +163,7 @@ struct PlanToPredict {
     Cluster cluster = request.cluster;
     cluster.profile = profile;
     RooflineModel model(std::move(cluster), applied->outcome.strategy.mesh);
-    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, applied->outcome.strategy, model,
-                               request.updates));
+    AUTOPAR_TRY(cost, evaluate(request, applied->outcome.strategy, model));
     return cost.time();
   }
 };

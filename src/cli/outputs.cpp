@@ -96,7 +96,8 @@ Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOut
   graph.kernels = group_kernels(graph, request.cluster.profile, request.updates);
   rules.class_of_op = classes_of(graph, rules.rules);
   RooflineModel model(request.cluster, outcome.strategy.mesh);
-  AUTOPAR_TRY(cost, evaluate(graph, rules, outcome.strategy, model, request.updates));
+  AUTOPAR_TRY(
+      cost, evaluate(graph, rules, outcome.strategy, model, request.updates, plan_limit(request)));
   return StrategyFile::Cost{
       cost.total(), 0, bounded ? outcome.gap() : 1, cost.memory.total,
       StrategyFile::Price{request.cost_model, unit_of(request.cost_model), outcome.cost.total(),

@@ -28,7 +28,7 @@ std::string mesh_text(const ChunkPlan& chunk) {
 
 // Of a step, how long the chunk's compute waits for its collectives.
 Seconds waited_of(const ChunkPlan& chunk) {
-  const StrategyCost& cost = chunk.planned->outcome.cost;
+  const StrategyCost& cost = chunk.strategy_cost();
   if (!cost.step) return cost.communication();
   return std::accumulate(cost.step->exposed.begin(), cost.step->exposed.end(), Seconds{0});
 }
@@ -49,7 +49,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
   Json stages = Json::array();
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const ChunkPlan& chunk = plan.chunks[c];
-    const StrategyCost& cost = chunk.planned->outcome.cost;
+    const StrategyCost& cost = chunk.strategy_cost();
     const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
     stages.push_back({{"chunk", c},
                       {"stage", stage},
@@ -277,12 +277,13 @@ std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
     const SearchOutcome& outcome = plan.chunks[c].planned->outcome;
     const Mesh& mesh = outcome.strategy.mesh;
     if (json) {
-      chunks.push_back(
-          Json::parse(terms_json(request.graph, mesh, outcome.cost, request.cost_model)));
+      chunks.push_back(Json::parse(
+          terms_json(request.graph, mesh, plan.chunks[c].strategy_cost(), request.cost_model)));
       continue;
     }
     text += "chunk " + std::to_string(c) + ", all its passes without those of others\n\n" +
-            terms_table(request.graph, mesh, outcome.cost, request.cost_model) + "\n";
+            terms_table(request.graph, mesh, plan.chunks[c].strategy_cost(), request.cost_model) +
+            "\n";
   }
   if (!json) return text + pipeline_table(plan, whole, options);
   Json price = {{"format", "autopar-price"},

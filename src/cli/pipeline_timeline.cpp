@@ -78,7 +78,7 @@ class ChunkEvents {
   ChunkEvents(const ChunkPlan& chunk, const std::string& updates)
       : chunk_(chunk),
         graph_(chunk.planned->request->graph),
-        cost_(chunk.planned->outcome.cost),
+        cost_(chunk.strategy_cost()),
         mesh_(chunk.planned->outcome.strategy.mesh),
         events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)),
         begins_(phase_begins(graph_, cost_, events_)) {}

@@ -48,7 +48,7 @@ struct Evaluator {
   struct PricedReshard {
     Spec from, to;
     std::vector<PricedCollective> steps;
-    Bytes peak = 0;
+    Bytes source = 0, peak = 0;
     Seconds breaking = 0;  // of a kernel that the value is inside
   };
   std::map<std::pair<Shape, DType>, std::deque<PricedReshard>> priced = {};
@@ -61,7 +61,7 @@ struct Evaluator {
     }
     const auto prices = model.reshard_prices(value.shape, value.dtype, {from}, {to});
     known.push_back({from, to, model.reshard_steps(value.shape, value.dtype, from, to),
-                     std::max(prices[0][0].peak_bytes, bytes_of(value, to)),
+                     bytes_of(value, from), std::max(prices[0][0].peak_bytes, bytes_of(value, to)),
                      model.breaking_seconds(value.shape, value.dtype, from, to)});
     return known.back();
   }
@@ -91,7 +91,7 @@ struct Evaluator {
     }
     for (const PricedCollective& step : reshard.steps) {
       add({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective, runs * step.seconds,
-           runs * step.sent_bytes},
+           runs * step.sent_bytes, 1, reshard.source, reshard.peak},
           when);
     }
     return reshard.peak;
@@ -218,6 +218,7 @@ struct Evaluator {
     for (int i = 0; i < horizon; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const Bytes total = constants + s[at] + c[at] + t[at];
+      cost.held.push_back(total);
       if (i > 0 && total <= cost.memory.total) continue;
       cost.memory = {total, i, s[at], constants, c[at], t[at]};
     }
@@ -249,7 +250,7 @@ Seconds StrategyCost::compute() const {
 Seconds StrategyCost::communication() const { return total() - compute(); }
 
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model, const std::string& updates) {
+                              CostModel& model, const std::string& updates, Bytes limit) {
   AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
   std::vector<Readers> readers = readers_of(graph);
   AUTOPAR_RETURN_IF_ERROR(verify(graph, specs, readers, strategy));
@@ -271,6 +272,11 @@ Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const
   evaluator.account(updates);
   evaluator.find_peak();
   const Profile& profile = model.cluster().profile;
+  if (limit == 0) {
+    evaluator.cost.held.clear();
+  } else {
+    evaluator.cost.limit = limit;
+  }
   if (!profile.ideal()) {
     evaluator.cost.step = simulate(graph, evaluator.cost, model.mesh(), model.cluster(), updates);
   }

@@ -17,6 +17,7 @@ StepSimulation::StepSimulation(const Graph& graph, const StrategyCost& cost, con
       mesh_(mesh),
       streams_(graph, updates, mesh, cluster.profile),
       pending_(graph.values.size()),
+      held_(static_cast<std::size_t>(graph.copies), HeldAhead(cost)),
       queued_(cost.terms.size()),
       found_{0, 0, 0, 0, {}, std::vector<Seconds>(cost.terms.size(), 0)} {
   for (std::size_t t = 0; t < cost.terms.size(); ++t) {
@@ -41,6 +42,7 @@ StepSimulation::StepSimulation(const Graph& graph, const StrategyCost& cost, con
     if (kinds_[t] == Kind::kNext) next_.push_back(t);
     add_busy(t, when);
   }
+  find_held();
   if (graph.copies > 1) {
     find_sections();
   } else {
@@ -56,6 +58,7 @@ StepTime StepSimulation::run() {
     for (now_ = 0; now_ < graph_.passes; ++now_) {
       last_ = now_ + 1 == graph_.passes;
       for (Fetches& fetches : fetches_) fetches.next = 0;
+      held().begin_pass();
       run_all(pass_);
     }
   }
@@ -98,11 +101,19 @@ void StepSimulation::run_part(const std::vector<std::size_t>& terms, std::size_t
     const OpId when = when_of(term);
     const bool is_first = i == 0 || !(when_of(cost_.terms[terms[i - 1]]) == when);
     if (&terms == &pass_ && !worked_before_.empty()) worked_ = worked_before_[i];
+    if (is_first && &terms == &pass_) begin_op(when);
     if (is_first && path_ != nullptr) note_behind(when);
     run(terms[i], term, when);
     const bool is_last = i + 1 == terms.size() || !(when_of(cost_.terms[terms[i + 1]]) == when);
     if (is_last) finish(when);
   }
+}
+
+void StepSimulation::begin_op(OpId op) {
+  if (!held().is_limited()) return;
+  drop_sent();
+  while (sums_held_ > 0 && held().too_much(op, sums_held_) > 0) wait_for_sum();
+  held().begin_op(op, compute_, compute_part_, sums_held_);
 }
 
 void StepSimulation::run(std::size_t t, const CostTerm& term, OpId when) {

@@ -16,6 +16,7 @@
 #include "autopar/cost.hpp"
 #include "autopar/problem.hpp"
 #include "cost/critical_path.hpp"
+#include "cost/held_ahead.hpp"
 
 namespace autopar {
 
@@ -54,6 +55,9 @@ class StepSimulation {
 
   // Term by term (simulation.cpp).
 
+  // Waits for gradients where it has no room for them.
+  void begin_op(OpId op);
+  HeldAhead& held() { return held_[static_cast<std::size_t>(now_ % graph_.copies)]; }
   void run_all(const std::vector<std::size_t>& terms) { run_part(terms, 0, terms.size()); }
   // Those from `begin` to `end`.
   void run_part(const std::vector<std::size_t>& terms, std::size_t begin, std::size_t end);
@@ -135,9 +139,13 @@ class StepSimulation {
   // What can begin before `until`, when something is to be sent that compute waits for.
   void send_begun(std::size_t link, Seconds until);
   // A sum that shares its link ends so much later.
+  // The first of the gradients that wait for their links, or go over them, has gone.
+  void wait_for_sum();
+  void drop_sent();
   void delay_under_way(std::size_t link, Seconds by);
-  // What does not make the weight late that is fetched next, or one behind it.
-  void send_before_weights(std::size_t link);
+  // What does not make the weight late that is fetched next, or one behind it. It cannot be fetched
+  // before `room`.
+  void send_before_weights(std::size_t link, Seconds room);
   // What waits for the values of an op begins.
   void finish(OpId id);
   // Until the weight is there: it is fetched while the link was idle before the last collective
@@ -151,7 +159,12 @@ class StepSimulation {
   // When the link has to begin what it fetches next, if compute comes so far at `now`.
   Seconds latest_fetch(std::size_t link, Seconds now) const;
   // In place of a sum that would make it late: if it is there before `until`.
-  bool fetch_early(std::size_t link, Seconds until);
+  enum class Early : std::uint8_t { kFetched, kNoTime, kNoRoom };
+  Early fetch_early(std::size_t link, Seconds until);
+  // When a weight can be fetched, if it could be at `free`.
+  HeldAhead::Begin first_room(std::size_t t, HeldAhead::Begin free);
+  // What is held ahead for each term.
+  void find_held();
   // What the step before has left for this one, in the order in which it is needed.
   void find_left();
   // When it is there: as soon as the link is free.
@@ -174,7 +187,9 @@ class StepSimulation {
   const Streams streams_;
   std::vector<std::vector<std::size_t>> pending_;  // per value what is sent of it for the update
   std::vector<Kind> kinds_;
-  std::vector<Seconds> taken_;  // per term, once
+  std::vector<Seconds> taken_;      // per term, once
+  std::vector<Bytes> ahead_bytes_;  // per term what is held for it before its op, or behind it
+  std::vector<HeldAhead> held_;     // of interleaved passes: of each
   std::vector<std::size_t> pass_, update_;
   std::map<std::size_t, Seconds> done_;
   std::map<std::size_t, Part> done_part_;
@@ -233,6 +248,14 @@ class StepSimulation {
     Seconds ready;
     Part made_by;
   };
+  // Sums of gradients that are held until they are done, those of each link in order.
+  struct Sent {
+    std::size_t term;
+    Seconds end;
+    Part part;
+  };
+  std::array<std::deque<Sent>, kLinks> sums_sent_;
+  Bytes sums_held_ = 0;                            // of these and of `queues_`
   std::array<std::deque<Queued>, kLinks> queues_;  // what only the update waits for, per link
   std::vector<std::int64_t> queued_;               // per term: how often it is there
   std::array<std::size_t, kLinks> sent_ = {};      // of `queues_` and `left_`

@@ -10,6 +10,7 @@ void StepSimulation::run_copies() {
   waiting_.assign(static_cast<std::size_t>(graph_.copies), {});
   for (first_ = 0; first_ < graph_.passes; first_ += graph_.copies) {
     at_.assign(waiting_.size(), 0);
+    for (HeldAhead& held : held_) held.begin_pass();
     if (turns_ == Turns::kSections) {
       for (const std::size_t end : section_ends()) {
         for (std::size_t c = 0; c < at_.size(); ++c) {

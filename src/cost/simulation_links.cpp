@@ -16,6 +16,7 @@ void StepSimulation::queue(std::size_t t) {
     wait(t, done_[t], done_part_[t]);
   }
   ++queued_[t];
+  sums_held_ += kinds_[t] == Kind::kSummed ? ahead_bytes_[t] : 0;
   queues_[link].push_back({t, std::max(made(), host_), compute_part_});
   slow(t);
 }
@@ -30,19 +31,19 @@ void StepSimulation::fetch(std::size_t t) {
     return;
   }
   Idle& idle = idle_[link];
-  const bool fits = std::max(idle.begin, arrived_) + taken_[t] <= idle.end;
+  HeldAhead::Begin begin = first_room(t, {idle.begin, idle.before});
+  const bool fits = begin.at + taken_[t] <= idle.end;
   if (!fits) {
-    send_before_weights(link);
+    send_before_weights(link, first_room(t, {links_[link], link_part_[link]}).at);
     links_[link] = std::max(links_[link], host_);
+    begin = first_room(t, {links_[link], link_part_[link]});
   }
   ++fetches.next;
+  if (held().is_limited()) held().hold(graph_.copies * ahead_bytes_[t], begin.at);
   Seconds& end = fits ? idle.begin : links_[link];
   Part& before = fits ? idle.before : link_part_[link];
-  if (arrived_ > end) {
-    end = arrived_;
-    before = arrived_part_;
-  }
-  end += taken_[t];
+  before = begin.part;
+  end = begin.at + taken_[t];
   if (!fits) under_way_[link].reset();
   before = part(t, static_cast<int>(link), taken_[t], before);
   note(StepEvent::Stream::kLink, t, end);
@@ -62,6 +63,35 @@ void StepSimulation::send_first(std::size_t link) {
   under_way_[link] = {t, events_ == nullptr ? 0 : events_->size(), begin};
   note(StepEvent::Stream::kLink, t, links_[link]);
   note_done(t, link, links_[link]);
+  if (kinds_[t] == Kind::kSummed) sums_sent_[link].push_back({t, links_[link], link_part_[link]});
+}
+
+void StepSimulation::drop_sent() {
+  for (std::deque<Sent>& sent : sums_sent_) {
+    while (!sent.empty() && sent.front().end <= compute_) {
+      sums_held_ -= ahead_bytes_[sent.front().term];
+      sent.pop_front();
+    }
+  }
+}
+
+void StepSimulation::wait_for_sum() {
+  std::size_t first = 0;
+  const auto when = [&](std::size_t link) {
+    if (!sums_sent_[link].empty()) return sums_sent_[link].front().end;
+    if (queues_[link].empty()) return kInfinity;
+    const Queued& next = queues_[link].front();
+    return std::max(links_[link], next.ready) + taken_[next.term];
+  };
+  for (std::size_t link = 1; link < links_.size(); ++link) {
+    if (when(link) < when(first)) first = link;
+  }
+  if (sums_sent_[first].empty()) send_first(first);
+  if (!sums_sent_[first].empty()) {
+    const Sent sum = sums_sent_[first].front();
+    wait(sum.term, sum.end, sum.part);
+  }
+  drop_sent();
 }
 
 void StepSimulation::note_done(std::size_t t, std::size_t link, Seconds end) {
@@ -77,6 +107,8 @@ void StepSimulation::delay_under_way(std::size_t link, Seconds by) {
   const UnderWay sum = *under_way_[link];
   if (events_ != nullptr) (*events_)[sum.event].seconds += by;
   note_done(sum.term, link, done_[sum.term] + by);
+  std::deque<Sent>& sent = sums_sent_[link];
+  if (!sent.empty() && sent.back().term == sum.term) sent.back().end += by;
 }
 
 void StepSimulation::send_all(std::size_t link) {
@@ -89,19 +121,18 @@ void StepSimulation::send_begun(std::size_t link, Seconds until) {
     const Queued& next = queues_[link].front();
     const Seconds begin = std::max(links_[link], next.ready);
     if (begin >= until) return;
-    if (begin + taken_[next.term] <= latest_fetch(link, until)) {
-      send_first(link);
-    } else if (!fetch_early(link, until)) {
-      return;
-    }
+    const bool is_late = begin + taken_[next.term] > latest_fetch(link, until);
+    const Early early = is_late ? fetch_early(link, until) : Early::kNoRoom;
+    if (early == Early::kNoTime) return;
+    if (early == Early::kNoRoom) send_first(link);
   }
 }
 
-void StepSimulation::send_before_weights(std::size_t link) {
+void StepSimulation::send_before_weights(std::size_t link, Seconds room) {
   while (!queues_[link].empty()) {
     const Queued& next = queues_[link].front();
     const Seconds end = std::max(links_[link], next.ready) + taken_[next.term];
-    if (end > latest_fetch(link, compute_)) return;
+    if (end > std::max(latest_fetch(link, compute_), room)) return;
     send_first(link);
   }
 }
@@ -148,20 +179,54 @@ Seconds StepSimulation::latest_fetch(std::size_t link, Seconds now) const {
   return now - worked_ + (of_pass ? latest[fetches.next] : pass_seconds_ + latest.front());
 }
 
-bool StepSimulation::fetch_early(std::size_t link, Seconds until) {
+HeldAhead::Begin StepSimulation::first_room(std::size_t t, HeldAhead::Begin free) {
+  if (arrived_ > free.at) free = {arrived_, arrived_part_};
+  return held().is_limited() ? held().earliest(graph_.copies * ahead_bytes_[t], free) : free;
+}
+
+StepSimulation::Early StepSimulation::fetch_early(std::size_t link, Seconds until) {
   Fetches& fetches = fetches_[link];
-  if (fetches.next == fetches.terms.size()) return false;
+  if (fetches.next == fetches.terms.size()) return Early::kNoTime;
   const std::size_t t = fetches.terms[fetches.next];
-  const Seconds begin = std::max({links_[link], host_, arrived_});
-  if (begin + taken_[t] > until) return false;
-  const Part before = arrived_ > links_[link] ? arrived_part_ : link_part_[link];
-  links_[link] = begin + taken_[t];
+  HeldAhead::Begin begin{std::max(links_[link], host_), link_part_[link]};
+  if (arrived_ > begin.at) begin = {arrived_, arrived_part_};
+  if (begin.at + taken_[t] > until) return Early::kNoTime;
+  if (held().is_limited()) {
+    const OpId reader = when_of(cost_.terms[t]);
+    const auto first = held().earliest_for(reader, ahead_bytes_[t], begin);
+    if (!first || first->at + taken_[t] > until) return Early::kNoRoom;
+    begin = *first;
+    held().hold_for(reader, ahead_bytes_[t], begin.at);
+  }
+  links_[link] = begin.at + taken_[t];
   under_way_[link].reset();
-  link_part_[link] = part(t, static_cast<int>(link), taken_[t], before);
+  link_part_[link] = part(t, static_cast<int>(link), taken_[t], begin.part);
   note(StepEvent::Stream::kLink, t, links_[link]);
   fetches.early.push_back({t, links_[link], link_part_[link]});
   ++fetches.next;
-  return true;
+  return Early::kFetched;
+}
+
+// A reshard in several steps holds what it makes from the first of them on, and what it was given
+// until the last.
+void StepSimulation::find_held() {
+  ahead_bytes_.assign(cost_.terms.size(), 0);
+  std::size_t before = cost_.terms.size();  // the step before
+  for (const std::size_t t : pass_) {
+    const CostTerm& term = cost_.terms[t];
+    if (kinds_[t] != Kind::kFetched && kinds_[t] != Kind::kSummed) continue;
+    const bool goes_on = before < t && kinds_[before] == kinds_[t] &&
+                         when_of(cost_.terms[before]) == when_of(term) &&
+                         cost_.terms[before].value == term.value &&
+                         cost_.terms[before].to_hub == term.to_hub;
+    if (kinds_[t] == Kind::kFetched) {
+      ahead_bytes_[t] = goes_on ? 0 : term.temporaries;
+    } else {
+      ahead_bytes_[t] = term.source + term.temporaries;
+      if (goes_on) ahead_bytes_[before] = 0;
+    }
+    before = t;
+  }
 }
 
 void StepSimulation::find_left() {

@@ -77,7 +77,7 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   if (!counts_follow(file, request.graph, specs, strategy.mesh)) return false;
   if (!keeps_layouts(file, request, strategy)) return false;
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, strategy.mesh));
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, *model, request.updates));
+  AUTOPAR_TRY(cost, evaluate(request, strategy, *model));
   applied.outcome.strategy = std::move(strategy);
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;

@@ -85,7 +85,7 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
                                           const std::vector<int>& choices) -> Result<Seconds> {
     AUTOPAR_TRY(model, make_cost_model(request->cost_model, request->cluster, on));
     const Strategy strategy = strategy_of(request->graph, built, choices);
-    AUTOPAR_TRY(cost, evaluate(request->graph, request->rules, strategy, *model, request->updates));
+    AUTOPAR_TRY(cost, evaluate(*request, strategy, *model));
     return cost.time();
   };
   return problem;
@@ -161,7 +161,7 @@ Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
     const Solution solution = solve_dp(built.problem, solve);
     if (!solution.feasible) break;
     const Strategy strategy = strategy_of(request.graph, built, solution.choices);
-    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, *model, request.updates));
+    AUTOPAR_TRY(cost, evaluate(request, strategy, *model));
     if (round == 0) best.first = cost.time();
     best.least = std::min(best.least, cost.time());
     if (cost.time() < to_beat) {
@@ -268,8 +268,7 @@ Result<PartsPlan> plan_of_parts(const PartsRequest& parts,
     SearchOutcome outcome;
     outcome.strategy = strategy_of(request.graph, problem, solution.choices);
     outcome.searcher = "dp";
-    AUTOPAR_TRY(cost,
-                evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
+    AUTOPAR_TRY(cost, evaluate(request, outcome.strategy, *model));
     outcome.cost = std::move(cost);
     if (found.outcome && outcome.cost.time() >= found.outcome->cost.time()) return Ok{};
     found.least_bytes = solution.peak_use;
@@ -304,8 +303,7 @@ Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like
     outcome.strategy.values[(*map)[v].index()] = like.outcome.strategy.values[v];
   }
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
-  AUTOPAR_TRY(cost,
-              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
+  AUTOPAR_TRY(cost, evaluate(request, outcome.strategy, *model));
   outcome.cost = std::move(cost);
   return Planned{std::move(inputs), std::move(request), std::move(outcome)};
 }

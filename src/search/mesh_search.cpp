@@ -275,7 +275,7 @@ Status MeshSearch::keep_better(const MeshProblem& built, const Solution& solutio
   const auto before = std::chrono::steady_clock::now();
   trial.end = TrialEnd::kPlan;
   Strategy strategy = strategy_of(request.graph, built, solution.choices);
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
+  AUTOPAR_TRY(cost, evaluate(request, strategy, model));
   trial.evaluate_seconds += seconds_since(before);
   const Seconds objective = request.objective(cost);
   const double tolerance = 1e-9 * std::max(1e-9, solution.cost);

@@ -37,6 +37,12 @@ Bytes plan_limit(const SearchRequest& request) {
   return request.fits_surely ? request.cluster.profile.room_in(limit) : limit;
 }
 
+Result<StrategyCost> evaluate(const SearchRequest& request, const Strategy& strategy,
+                              CostModel& model) {
+  return evaluate(request.graph, request.rules, strategy, model, request.updates,
+                  plan_limit(request));
+}
+
 namespace {
 
 std::string or_fewer_pins(const SearchRequest& request) {

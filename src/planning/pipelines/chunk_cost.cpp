@@ -44,9 +44,26 @@ class PhaseSeconds {
 
   Seconds update() const { return update_; }
 
+  double room_to_fetch() const {
+    if (cost_.held.empty()) return 1;
+    Bytes fetched = 0;
+    ValueId last;
+    for (const CostTerm& term : cost_.terms) {
+      if (!term.value.valid() || !term.op.valid() || term.value == last) continue;
+      if (graph_.value(term.value).kind != ValueKind::kParameter) continue;
+      if (graph_.op(term.op).phase != Phase::kForward) continue;
+      fetched += term.temporaries;
+      last = term.value;
+    }
+    const Bytes room = std::max(cost_.memory.total, cost_.limit) - cost_.held.front();
+    return room >= fetched ? 1 : static_cast<double>(room) / static_cast<double>(fetched);
+  }
+
   ForwardLinks links(std::int64_t steady) const {
-    ForwardLinks found{
-        passes_[static_cast<std::size_t>(steady)].links, {}, begins_.of_pass[0].first()};
+    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links,
+                       {},
+                       begins_.of_pass[0].first(),
+                       room_to_fetch()};
     for (std::size_t l = 0; l < kLinks; ++l) {
       found.fetching[l] = std::max(0.0, passes_[0].links[l] - found.of_pass[l]);
     }

@@ -32,6 +32,8 @@ Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& gr
 struct ForwardLinks {
   std::array<Seconds, kLinks> of_pass = {}, fetching = {};
   Seconds first_wait = 0;
+  // The part of the weights of a forward pass that there is room for before it begins.
+  double room_to_fetch = 1;
 };
 
 // When compute begins with the phases of each pass in a chunk's own timeline, and ends with the

@@ -5,6 +5,7 @@
 #include "planning/applied.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/room.hpp"
 #include "search/bound_beside.hpp"
 
 namespace autopar {
@@ -50,7 +51,8 @@ class PipelineFile {
       AUTOPAR_TRY(chunk, chunk_plan(c, std::move(chunks.chunks[c])));
       plan_.chunks.push_back(std::move(chunk));
     }
-    AUTOPAR_RETURN_IF_ERROR(price_pipeline(inputs_.cluster, options_.updates, plan_));
+    AUTOPAR_TRY(room, room_of(plan_.stage, common_));
+    AUTOPAR_RETURN_IF_ERROR(price_pipeline(inputs_.cluster, options_.updates, room, plan_));
     if (file_.cost && is_priced_alike(file_, inputs_)) {
       plan_.lower_bound = bound_of_file(file_.cost->lower_bound_seconds, plan_.times.makespan);
     }

@@ -20,6 +20,11 @@ struct ChunkPlan {
   // alike.
   std::shared_ptr<std::optional<Bytes>> kept = std::make_shared<std::optional<Bytes>>();
   ChunkCost cost;  // of one pass, and of the update, with what is sent
+  // Where other chunks are on its stage: what it costs with its part of what they leave.
+  std::shared_ptr<const StrategyCost> in_stage = nullptr;
+  const StrategyCost& strategy_cost() const {
+    return in_stage != nullptr ? *in_stage : planned->outcome.cost;
+  }
 };
 
 // How a step may run as a pipeline.
@@ -93,7 +98,8 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
 
 // What a pipeline takes whose chunks are planned: the rest of it, of its form, stage, passes,
 // chunks and handed values.
-Status price_pipeline(const Cluster& cluster, const std::string& updates, PipelinePlan& plan);
+Status price_pipeline(const Cluster& cluster, const std::string& updates, Bytes room,
+                      PipelinePlan& plan);
 // The innermost tier that a stage does not fill.
 const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
 // The innermost tier whose groups hold the devices of both stages, by their numbers.

@@ -10,6 +10,7 @@
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/room.hpp"
 #include "stages/crossing.hpp"
 #include "support/parallel.hpp"
 
@@ -442,7 +443,9 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   }
   AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule, hints, cutoff, gains));
   plan.chunks = std::move(chunk_plans);
-  AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
+  AUTOPAR_TRY(room, room_of(plan.stage, search_.common));
+  AUTOPAR_RETURN_IF_ERROR(
+      price_pipeline(search_.whole.cluster, search_.options.updates, room, plan));
   return plan;
 }
 

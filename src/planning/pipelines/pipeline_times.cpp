@@ -29,11 +29,13 @@ void join_backward(PipelineSchedule& schedule, const std::vector<ChunkPlan>& chu
 
 class Pricing {
  public:
-  Pricing(const Cluster& cluster, const std::string& updates)
-      : cluster_(cluster), updates_(updates) {}
+  Pricing(const Cluster& cluster, const std::string& updates, Bytes room)
+      : cluster_(cluster), updates_(updates), room_(room) {}
 
   Status run(PipelinePlan& plan) const {
     std::vector<ForwardLinks> links(plan.chunks.size());
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) find_weight_ops(plan, c);
+    AUTOPAR_RETURN_IF_ERROR(add_memory(plan));
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, links);
     fetch_early(plan, links);
     join_backward(plan.schedule, plan.chunks);
@@ -46,7 +48,7 @@ class Pricing {
     for (const ChunkPlan& chunk : plan.chunks) costs.push_back(chunk.cost);
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
-    return add_memory(plan);
+    return Ok{};
   }
 
  private:
@@ -83,7 +85,7 @@ class Pricing {
       Seconds early = 0, until = kInfinity;  // all that is fetched, and how long links are free
       for (std::size_t l = 0; l < kLinks; ++l) {
         if (links[c].fetching[l] == 0) continue;
-        early += links[c].fetching[l];
+        early += links[c].room_to_fetch * links[c].fetching[l];
         until = std::min(until, of.free[l]);
         of.free[l] = std::max(0.0, of.free[l] - links[c].fetching[l]);
       }
@@ -94,7 +96,7 @@ class Pricing {
     }
   }
 
-  void price(PipelinePlan& plan, std::size_t c, std::vector<ForwardLinks>& links) const {
+  void find_weight_ops(PipelinePlan& plan, std::size_t c) const {
     ChunkPlan& chunk = plan.chunks[c];
     const auto chunk_number = static_cast<std::int64_t>(c);
     bool is_apart = false;
@@ -107,11 +109,37 @@ class Pricing {
     if (is_apart) {
       chunk.weight_ops = weight_part(planned.request->graph, planned.outcome.strategy, updates_);
     }
+  }
+
+  // Chunks of one stage have equal parts of the memory that it leaves, for what is held ahead.
+  Bytes limit_of(const PipelinePlan& plan, std::size_t c) const {
+    const std::int64_t stage = plan.schedule.stage_of_chunk[c];
+    const Bytes left =
+        std::max<Bytes>(0, room_ - plan.stage_bytes[static_cast<std::size_t>(stage)]);
+    const StrategyCost& own = plan.chunks[c].planned->outcome.cost;
+    return own.memory.total + left / plan.form.chunks_per_stage;
+  }
+
+  void price(PipelinePlan& plan, std::size_t c, std::vector<ForwardLinks>& links) const {
+    ChunkPlan& chunk = plan.chunks[c];
+    const Planned& planned = *chunk.planned;
+    const Mesh& mesh = planned.outcome.strategy.mesh;
+    const Bytes limit = limit_of(plan, c);
+    const StrategyCost& own = planned.outcome.cost;
+    const Bytes most = std::max(own.memory.total, own.limit);
+    if (own.step && limit != most) {
+      StrategyCost cost = own;
+      cost.limit = limit;
+      cost.step = simulate(planned.request->graph, cost, mesh, planned.request->cluster, updates_);
+      chunk.in_stage = std::make_shared<const StrategyCost>(std::move(cost));
+    }
     const auto like = static_cast<std::size_t>(chunk.alike);
-    if (chunk.alike >= 0 && plan.chunks[like].weight_ops == chunk.weight_ops) {
+    if (chunk.alike >= 0 && plan.chunks[like].weight_ops == chunk.weight_ops &&
+        limit_of(plan, like) == limit) {
       std::tie(chunk.cost, links[c]) = std::tie(plan.chunks[like].cost, links[like]);
     } else {
-      chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops, &links[c]);
+      chunk.cost =
+          chunk_cost(*planned.request, mesh, chunk.strategy_cost(), chunk.weight_ops, &links[c]);
     }
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
@@ -175,6 +203,7 @@ class Pricing {
 
   const Cluster& cluster_;
   const std::string& updates_;
+  const Bytes room_;
 };
 
 }  // namespace
@@ -199,8 +228,9 @@ const Tier& tier_of_message(const Cluster& cluster, const Cluster& stage, std::i
   return cluster.tiers.back();
 }
 
-Status price_pipeline(const Cluster& cluster, const std::string& updates, PipelinePlan& plan) {
-  return Pricing(cluster, updates).run(plan);
+Status price_pipeline(const Cluster& cluster, const std::string& updates, Bytes room,
+                      PipelinePlan& plan) {
+  return Pricing(cluster, updates, room).run(plan);
 }
 
 }  // namespace autopar

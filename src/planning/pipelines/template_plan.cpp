@@ -4,6 +4,7 @@
 
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/room.hpp"
 #include "recompute/repeatable.hpp"
 
 namespace autopar {
@@ -99,7 +100,8 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
                                .of(std::move(chunks.chunks), plan.schedule,
                                    std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity));
   plan.chunks = std::move(chunk_plans);
-  AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, plan));
+  AUTOPAR_TRY(room, room_of(plan.stage, common));
+  AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, room, plan));
   StagedPlan staged;
   staged.pipeline = std::move(plan);
   staged.inputs = inputs;

@@ -176,8 +176,7 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
                                 const std::vector<int>& chosen) -> Result<Seconds> {
         const SearchRequest& request = its->requests_[k];
         const Strategy strategy = strategy_of(request.graph, of, chosen);
-        AUTOPAR_TRY(
-            cost, evaluate(request.graph, request.rules, strategy, *its->model_, request.updates));
+        AUTOPAR_TRY(cost, evaluate(request, strategy, *its->model_));
         return cost.time();
       };
       return std::optional(std::move(priced));
@@ -203,7 +202,7 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
   const SearchRequest& request = requests_[kind];
   AUTOPAR_TRY(strategy, memories_[kind]->strategy(0, in_flight_, price));
   if (!strategy) return infeasible_error("no plan has its pins");
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, *strategy, *model_, request.updates));
+  AUTOPAR_TRY(cost, evaluate(request, *strategy, *model_));
   Graph of_two = request.graph;
   of_two.in_flight = 2;
   AUTOPAR_TRY(twice, evaluate(of_two, request.rules, *strategy, *model_, request.updates));

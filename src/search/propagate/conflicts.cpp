@@ -268,7 +268,7 @@ Status explain_propagation(const SearchRequest& request, const MeshProblem& prob
     propagation.exact = propagation.breadth_first;
     propagation.exact_gap = solution.redistribution_gap;
     const Strategy plain = strategy_of(request.graph, problem, trace.choices);
-    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, plain, model, request.updates));
+    AUTOPAR_TRY(cost, evaluate(request, plain, model));
     propagation.breadth_first = redistribution_of(cost, plain.mesh);
   }
   for (int node : problem.node_of_op) {
