@@ -77,7 +77,7 @@ def bytes_of(folder, model, forward, profile, tokens):
         (folder / "profile.json").write_text(json.dumps(kernels))
         options = ["--profile", folder / "profile.json"]
     text = subprocess.run([PROGRAM, "search", model, "--train", "--loss", "cross_entropy", "--optimizer", "none", "--batch", "1", "--recompute",
-                           "none", "--cluster", cluster, "--rows", "0", "--json", "-q", *options], check=True, capture_output=True, text=True).stdout
+                           "none", "--cluster", cluster, "-o", folder / "plan", "--rows", "0", "--json", "-q", *options], check=True, capture_output=True, text=True).stdout
     sums = {(part, phase): 0.0 for part in PARTS for phase in PHASES}
     for op in json.loads(text)["ops"]:
         # What becomes of gradients afterwards is no part of a layer.
