@@ -156,6 +156,8 @@ def test_plans_run(folder):
     for number, (name, passes, optimizer, precision, mesh, searcher, options, recompute, stored) in enumerate(rows):
         if name == "tiny_dlrm" and precision == "fp16":
             precision = "fp32"  # in float16 one unit in a twentieth of its weights moves its gradients by up to a fifth
+        if optimizer == "none" and "--clip-norm" in options:
+            options = ()  # that is about an update
         out, kinds = folder / f"plan{number}", OPTIMIZERS[optimizer]
         arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", kinds[number % len(kinds)], "--precision", precision, "--zero", STORED[stored][number // 2 % len(STORED[stored])], *options]
         if passes > 1:
@@ -256,6 +258,8 @@ def test_refusals(folder):
     refused(2, "--betas", arguments=[plain, "--loss", "sum", "--optimizer", "adam", "--betas", "0.9"])
     for optimizer, option, value in (("sgd", "--betas", "0.9,0.9"), ("momentum", "--eps", 1e-5), ("adam", "--momentum", 0.5)):
         refused(2, option, f"not with {optimizer}", arguments=[plain, "--loss", "sum", "--optimizer", optimizer, option, value])
+    for option in "--lr", "--weight-decay", "--clip-norm":
+        refused(2, option, "--optimizer none", arguments=[plain, "--loss", "sum", "--optimizer", "none", option, 0.5])
     refused(2, "--batch-dim", "--batch", arguments=[plain, "--loss", "sum", "--batch-dim", 0])
     run("grad", plain, "--loss", "sum", "--optimizer", "sgd", "--momentum", 0.5, "-o", folder / "momentum.onnx", "-q")
     assert "sgd.m.w" in {value.name for value in onnx.load(folder / "momentum.onnx").graph.input}

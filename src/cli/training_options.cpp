@@ -106,6 +106,11 @@ Status settle_training_options(const CLI::App& app, TrainingChoice& choice) {
         refuse_options(app, {"--momentum"}, "goes with --optimizer momentum" + instead));
   }
   if (optimizer == "adam" || optimizer == "adamw") return Ok{};
+  if (optimizer == "none") {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--lr", "--weight-decay", "--clip-norm"},
+                       "goes with an update; by --optimizer none the gradients leave as they are"));
+  }
   return refuse_options(app, {"--betas", "--eps"}, "goes with --optimizer adam or adamw" + instead);
 }
 
