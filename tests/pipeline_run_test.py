@@ -207,6 +207,8 @@ def refused(folder):
     assert "--stages" in said("--stages", "auto", *two[2:], "layers.1.mlp.residual")
     # More stages than the model has weights are no error where others are asked for too.
     called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", 4, "--stages", "auto", "-q", "-o", folder / "auto")
+    # Nor is one pass of a model whose constants say another batch.
+    called("search", MODELS / "gpt2_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--micro-batches", "auto", "--stages", "auto", "-q", "-o", folder / "own_batch")
     # One stage is fastest there; the bound is about pipelines too, of which less is known.
     cost = json.loads((folder / "auto" / "report.json").read_text())["cost"]
     called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", 4, "--stages", 2, "-q", "-o", folder / "two")
@@ -215,6 +217,10 @@ def refused(folder):
     assert 0 < cost["lower_bound_seconds"] <= pipelines["lower_bound_seconds"] * (1 + 1e-9), (cost, pipelines)
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0" in fit, fit
+    # Of many forms that do not fit the first few are told of.
+    fit = called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", "auto", "--stages", "auto",
+                 "--memory", "1KiB", "-o", folder / "refused", code=3).stderr.splitlines()[-1]
+    assert "25 more forms have none either" in fit and len(fit) < 1500, fit
     assert "try 4 micro-batches" in said("--stages", 4, "--micro-batches", 2, "--schedule", "interleaved", code=4)
     assert "try 8 micro-batches" in said("--stages", 4, "--micro-batches", 4, "--schedule", "dualpipev", code=4)
     assert "expected 1 chunk per stage, found 2" in said("--stages", 2, "--micro-batches", 4, "--chunks", 2, code=4)

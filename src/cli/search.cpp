@@ -184,6 +184,7 @@ Status settle_passes(PlanOptions& options) {
 
 Result<int> run(PlanOptions given, const CommonOptions& common) {
   const bool may_have_passes = given.training.micro_batches == "auto";
+  given.training.follows_batch = may_have_passes;  // one pass is read like several
   AUTOPAR_RETURN_IF_ERROR(settle_passes(given));
   given.training.options.update_apart = given.stages != "1";
   PlanOptions options = given;

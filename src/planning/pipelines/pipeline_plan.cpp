@@ -308,7 +308,8 @@ class Pipelines {
     return best_.pipeline ? best_.pipeline->times.makespan : kInfinity;
   }
 
-  // Each reason once, with the first form that has it.
+  // Each reason once, with the first form that has it; of many only the first, which are those of
+  // the likeliest forms.
   std::string why_none() const {
     std::vector<std::pair<std::string, std::vector<const PipelineForm*>>> reasons;
     for (const PipelineTrial& trial : tried_) {
@@ -322,11 +323,19 @@ class Pipelines {
       }
     }
     if (reasons.size() == 1) return reasons[0].first;
+    constexpr std::size_t kMostReasons = 3;
     std::string text = "no plan was found";
-    for (const auto& [why, forms] : reasons) {
+    std::size_t untold = tried_.size();
+    for (std::size_t r = 0; r < std::min(kMostReasons, reasons.size()); ++r) {
+      const auto& [why, forms] = reasons[r];
+      untold -= forms.size();
       text += "; " + to_text(*forms[0]) +
               (forms.size() > 1 ? " and " + std::to_string(forms.size() - 1) + " more" : "") +
               ": " + why;
+    }
+    if (untold > 0) {
+      text += "; " + std::to_string(untold) +
+              (untold == 1 ? " more form has" : " more forms have") + " none either";
     }
     return text;
   }
