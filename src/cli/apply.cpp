@@ -204,6 +204,9 @@ Run add_price(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
   add_strategy_options(app, *options)
       ->description("strategy file, complete or partial; not for a program with collectives");
+  app.get_option("MODEL")->description(
+      "model.onnx or graph.json; without --strategy a plan, a step or a program with collectives: "
+      "folder, plan.onnx, step.json, model, or list of ranks' files");
   return [options, &common, &app] { return run_price(app, *options, common); };
 }
 

@@ -19,7 +19,8 @@ void add_model_options(CLI::App& app, PlanOptions& options) {
                  "how near to its peaks the runtime comes: ideal, a profile.json, or the name of a "
                  "ready-made one (default: what the cluster says, else ideal)")
       ->type_name("NAME|FILE");
-  app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"")
+  app.add_option("--rules", options.rules_file,
+                 "rules for ops that have none, or in place of theirs: OpType \"rule\"")
       ->type_name("FILE");
 }
 

@@ -283,8 +283,10 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "The whole outputs, which `--data` takes as the expected ones.")
       ->type_name("FILE");
   app.option_defaults()->group(group::kComparison);
-  app.add_option("--rtol", options->rtol, "relative tolerance")->check(number_from_zero());
-  app.add_option("--atol", options->atol, "absolute tolerance")->check(number_from_zero());
+  app.add_option("--rtol", options->rtol, "relative tolerance (default 2e-4)")
+      ->check(number_from_zero());
+  app.add_option("--atol", options->atol, "absolute tolerance (default 2e-5)")
+      ->check(number_from_zero());
   app.add_flag("--strict", options->strict,
                "excuse no element\n"
                "Else a few elements beyond the tolerance are excused in outputs behind an op that "
@@ -295,8 +297,9 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "what is compared is what the last one gives.")
       ->check(whole_number(1, std::numeric_limits<int>::max()));
   app.add_option("--updates", options->updates,
-                 "the outputs that are inputs' next values: new.*, * is the input's name")
-      ->check(name_pattern());
+                 "outputs so named hold the next value of the input `*` (default new.*)")
+      ->check(name_pattern())
+      ->type_name("PATTERN");
   app.option_defaults()->group(group::kTimes);
   app.add_option(
          "--repeat", options->repeat,

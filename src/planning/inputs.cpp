@@ -66,13 +66,13 @@ Result<BoundaryLayout> parse_layout(const std::string& text, const char* option)
 }
 
 Status check_layout_names(const BoundaryLayout& layout, const std::vector<ValueId>& boundary,
-                          const Graph& graph, const char* option) {
+                          const Graph& graph, const std::string& what) {
   for (const auto& [name, spec] : layout.spec_of) {
     const bool known = std::any_of(boundary.begin(), boundary.end(),
                                    [&, n = name](ValueId id) { return graph.value(id).name == n; });
     if (!known) {
-      return input_error((layout.file.empty() ? std::string(option) : layout.file) +
-                         ": the model has no such boundary value '" + name + "'");
+      return input_error((layout.file.empty() ? "--" + what + "s" : layout.file) +
+                         ": the model has no " + what + " '" + name + "'");
     }
   }
   return Ok{};
@@ -293,9 +293,9 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   AUTOPAR_TRY(in, parse_layout(options.io == "full" ? "full" : options.inputs, "--inputs"));
   AUTOPAR_TRY(out, parse_layout(options.io == "full" ? "full" : options.outputs, "--outputs"));
   AUTOPAR_RETURN_IF_ERROR(
-      check_layout_names(in, inputs.model.graph.inputs, inputs.model.graph, "--inputs"));
+      check_layout_names(in, inputs.model.graph.inputs, inputs.model.graph, "input"));
   AUTOPAR_RETURN_IF_ERROR(
-      check_layout_names(out, inputs.model.graph.outputs, inputs.model.graph, "--outputs"));
+      check_layout_names(out, inputs.model.graph.outputs, inputs.model.graph, "output"));
   request.inputs = in;
   request.inputs.parameters_too = options.io == "full";
   request.outputs = out;

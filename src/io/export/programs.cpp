@@ -39,11 +39,11 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
                        ": holds a step of several programs (step.json), which run, show and "
                        "verify read; name one of its files to read that alone");
   }
-  return input_error(
-      path + ": holds " +
-      (files.empty()
-           ? "neither plan.onnx nor " + stage_name(0) + " nor plan.trt.json or plan.ort.json"
-           : "plan.trt.json and plan.ort.json; name the one that is meant"));
+  return input_error(path + ": holds " +
+                     (files.empty()
+                          ? "no plan: none of plan.onnx, step.json, " + stage_name(0) +
+                                ", plan.trt.json and plan.ort.json"
+                          : "plan.trt.json and plan.ort.json; name the one that is meant"));
 }
 
 Result<PlanFile> read_program(const std::string& path,
