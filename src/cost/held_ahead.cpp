@@ -10,7 +10,7 @@ void HeldAhead::begin_pass() {
 }
 
 void HeldAhead::begin_op(OpId op, Seconds now, CriticalPath::Part part, Bytes waiting) {
-  runs_.push_back({op, now, part, coming_[op.index()] + waiting});
+  runs_.push_back({op, now, part, -too_much(op, waiting)});
   ++of_this_pass_;
   coming_[op.index()] = 0;
 }
@@ -22,8 +22,7 @@ Bytes HeldAhead::too_much(OpId op, Bytes waiting) const {
 HeldAhead::Begin HeldAhead::earliest(Bytes bytes, const Begin& wanted) const {
   if (runs_.empty()) return wanted;
   for (std::size_t r = runs_.size() - 1; r > 0 && runs_[r].begin > wanted.at; --r) {
-    const Run& before = runs_[r - 1];
-    if (before.held + bytes > room(before.op.index())) return {runs_[r].begin, runs_[r].part};
+    if (runs_[r - 1].left < bytes) return {runs_[r].begin, runs_[r].part};
   }
   return wanted;
 }
@@ -31,7 +30,7 @@ HeldAhead::Begin HeldAhead::earliest(Bytes bytes, const Begin& wanted) const {
 void HeldAhead::hold(Bytes bytes, Seconds begin) {
   if (runs_.empty()) return;
   for (std::size_t r = runs_.size() - 1; r > 0 && runs_[r].begin > begin; --r) {
-    runs_[r - 1].held += bytes;
+    runs_[r - 1].left -= bytes;
   }
 }
 
@@ -39,7 +38,7 @@ std::optional<HeldAhead::Begin> HeldAhead::earliest_for(OpId reader, Bytes bytes
                                                         const Begin& wanted) const {
   if (runs_.empty() || runs_.back().op == reader) return earliest(bytes, wanted);
   const std::size_t now = runs_.back().op.index();
-  if (runs_.back().held + bytes > room(now)) return {};
+  if (runs_.back().left < bytes) return {};
   for (std::size_t o = now + 1; o < reader.index(); ++o) {
     if (coming_[o] + bytes > room(o)) return {};
   }
@@ -50,7 +49,7 @@ void HeldAhead::hold_for(OpId reader, Bytes bytes, Seconds begin) {
   if (runs_.empty()) return;
   hold(bytes, begin);
   if (runs_.back().op == reader) return;
-  runs_.back().held += bytes;
+  runs_.back().left -= bytes;
   for (std::size_t o = runs_.back().op.index() + 1; o < reader.index(); ++o) coming_[o] += bytes;
 }
 

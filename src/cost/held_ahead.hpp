@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -47,13 +46,13 @@ class HeldAhead {
     OpId op;
     Seconds begin;
     CriticalPath::Part part;
-    Bytes held;
+    Bytes left;  // of the room while it runs
   };
   Bytes room(std::size_t op) const { return most_ - cost_->held[op]; }
 
   const StrategyCost* cost_;
   Bytes most_;
-  std::deque<Run> runs_;          // of this pass and the one before
+  std::vector<Run> runs_;         // of this pass and the one before
   std::size_t of_this_pass_ = 0;  // how many of them, the last
   std::vector<Bytes> coming_;     // per op: what will be held while it runs in this pass
 };

@@ -35,8 +35,8 @@ class Pricing {
   Status run(PipelinePlan& plan) const {
     std::vector<ForwardLinks> links(plan.chunks.size());
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) find_weight_ops(plan, c);
-    AUTOPAR_RETURN_IF_ERROR(add_memory(plan));
-    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, links);
+    AUTOPAR_TRY(limits, add_memory(plan));
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, limits, links);
     fetch_early(plan, links);
     join_backward(plan.schedule, plan.chunks);
     const bool reduces =
@@ -111,20 +111,12 @@ class Pricing {
     }
   }
 
-  // Chunks of one stage have equal parts of the memory that it leaves, for what is held ahead.
-  Bytes limit_of(const PipelinePlan& plan, std::size_t c) const {
-    const std::int64_t stage = plan.schedule.stage_of_chunk[c];
-    const Bytes left =
-        std::max<Bytes>(0, room_ - plan.stage_bytes[static_cast<std::size_t>(stage)]);
-    const StrategyCost& own = plan.chunks[c].planned->outcome.cost;
-    return own.memory.total + left / plan.form.chunks_per_stage;
-  }
-
-  void price(PipelinePlan& plan, std::size_t c, std::vector<ForwardLinks>& links) const {
+  void price(PipelinePlan& plan, std::size_t c, const std::vector<Bytes>& limits,
+             std::vector<ForwardLinks>& links) const {
     ChunkPlan& chunk = plan.chunks[c];
     const Planned& planned = *chunk.planned;
     const Mesh& mesh = planned.outcome.strategy.mesh;
-    const Bytes limit = limit_of(plan, c);
+    const Bytes limit = limits[c];
     const StrategyCost& own = planned.outcome.cost;
     const Bytes most = std::max(own.memory.total, own.limit);
     if (own.step && limit != most) {
@@ -135,7 +127,7 @@ class Pricing {
     }
     const auto like = static_cast<std::size_t>(chunk.alike);
     if (chunk.alike >= 0 && plan.chunks[like].weight_ops == chunk.weight_ops &&
-        limit_of(plan, like) == limit) {
+        limits[like] == limit) {
       std::tie(chunk.cost, links[c]) = std::tie(plan.chunks[like].cost, links[like]);
     } else {
       chunk.cost =
@@ -187,18 +179,28 @@ class Pricing {
     }
   }
 
-  static Status add_memory(PipelinePlan& plan) {
+  // Returns per chunk what it may hold with what is held ahead: as much as the others of its stage
+  // leave that is at its peak, and an equal part of what the stage leaves.
+  Result<std::vector<Bytes>> add_memory(PipelinePlan& plan) const {
+    std::vector<Bytes> limits(plan.chunks.size(), 0);
     plan.stage_bytes.assign(static_cast<std::size_t>(plan.form.stages), 0);
     for (const auto& [stage, chunks] : chunks_of_stages(plan.schedule)) {
       const bool is_apart = std::any_of(chunks.begin(), chunks.end(), [&](std::size_t c) {
         return !plan.chunks[c].weight_ops.empty();
       });
       AUTOPAR_TRY(memory, memory_of_chunks(plan.chunks, chunks, is_apart));
-      plan.stage_bytes[static_cast<std::size_t>(stage)] = stage_memory(memory);
+      const Bytes held = stage_memory(memory);
+      plan.stage_bytes[static_cast<std::size_t>(stage)] = held;
+      Bytes more = 0;
+      for (const ChunkBytes& chunk : memory) more = std::max(more, chunk.peak - chunk.resting);
+      const Bytes left = std::max<Bytes>(0, room_ - held) / static_cast<Bytes>(chunks.size());
+      for (std::size_t i = 0; i < chunks.size(); ++i) {
+        limits[chunks[i]] = memory[i].resting + more + left;
+      }
     }
     plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
     plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);
-    return Ok{};
+    return limits;
   }
 
   const Cluster& cluster_;
