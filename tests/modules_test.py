@@ -1,4 +1,5 @@
-"""Checks that a module includes only modules that it may use, third-party headers only where they belong, and that no two types share a name.
+"""Checks that a module includes only modules that it may use, third-party headers only where they belong, that no two types share a name,
+and that unnamed namespaces of a module do not clash (its files are compiled as one, see src/meson.build).
 
 A module's code is src/<module>/ and include/autopar/<module>.hpp (and the headers in HEADER_OF). It may include the modules in its row below, what those
 may include, and itself.
@@ -117,6 +118,64 @@ def twice_defined(files):
                 yield f"{name}: {defined} is defined in {first[defined]} too; in a program a name is one type"
 
 
+ALIAS = re.compile(r"using (?:(\w+) = (.*)|((?:\w+::)+(\w+)));$")
+VARIABLE = re.compile(r"(?:inline |static )*(?:constexpr|const) [^()=]*?(\w+)(?:\[\w*\])?(?: =.*|\{.*|;)?$")
+FUNCTION = re.compile(r"(?:(?:constexpr|inline|static) )*[\w:][\w:<>,&* ]*[ &*>](\w+)\((.*)$")
+
+# Compiled alone, see src/meson.build.
+ALONE = {"src/exec/mpi/mpi_shim.cpp"}
+
+
+def parameter_types(text):
+    """The types in a list of parameters, as far as its closing bracket."""
+    types, depth, start = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter in "(<{[") - (letter in ")>}]")
+        if depth < 0 or (depth == 0 and letter == ","):
+            types.append(re.sub(r"(?<=[&*> ])\w+$", "", text[start:i].split(" = ")[0].strip()).strip())
+            start = i + 1
+        if depth < 0:
+            break
+    return ", ".join(types)
+
+
+def hidden_names(text):
+    """What a file defines at the top of its unnamed namespaces: its full name, of a function with the types that it takes, and what an alias is of."""
+    spaces, lines = [], text.splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("namespace") and line.endswith("{"):
+            spaces.append(line.removeprefix("namespace").strip(" {"))
+        elif line.startswith("}  // namespace"):
+            spaces.pop()
+        elif spaces and spaces[-1] == "":
+            name = alias_of = None
+            if found := TYPE.match(line) or VARIABLE.match(line):
+                name = found[1]
+            elif found := ALIAS.match(line):
+                name, alias_of = found[1] or found[4], found[2] or found[3]
+            elif found := FUNCTION.match(line):
+                rest = " ".join([found[2]] + [more.strip() for more in lines[i + 1:i + 8]])
+                name = f"{found[1]}({parameter_types(rest)})"
+            if name is not None:
+                yield "::".join(spaces[:-1] + [name]), alias_of
+
+
+def clashes(files):
+    """Names for which files of a module cannot be compiled as one. What a `using namespace` brings is left to the compiler."""
+    types = {defined: name for name, text in files for defined in types_of(text)}
+    first = {}
+    for name, text in files:
+        module = module_of(name.split("/", 1)[1])
+        if module == "cli" or name in ALONE:
+            continue
+        for hidden, alias_of in hidden_names(text):
+            other, other_alias = first.setdefault((module, hidden), (name, alias_of))
+            if other != name and (alias_of is None or alias_of != other_alias):
+                yield f"{name}: {hidden} is in an unnamed namespace of {other} too; files of a module are compiled as one under the sanitisers: share it in a header, or give it another name"
+            elif hidden in types and module_of(types[hidden].split("/", 1)[1]) in closure(module):
+                yield f"{name}: {hidden} is a type of {types[hidden]} too; files of a module are compiled as one under the sanitisers: give it another name"
+
+
 def check_the_checker():
     def refused(module, include):
         return bool(list(errors_of(module, "x", f"#include {include}\n")))
@@ -124,6 +183,17 @@ def check_the_checker():
     one, other = "namespace a {\nstruct S {\n};\n}  // namespace a\n", "namespace a {\nnamespace {\nstruct S {\n};\n}  // namespace\n}  // namespace a\n"
     assert list(twice_defined([("x", one), ("y", one)])) and not list(twice_defined([("x", one), ("y", other)]))
     assert not list(twice_defined([("x", one), ("y", one.replace(" {\n};", ";")), ("z", one.replace("struct S", "struct S::T"))]))
+
+    def clash(one, other, module="io"):
+        files = [(f"src/{module}/{name}.cpp", f"namespace a {{\nnamespace {{\n{text}\n}}  // namespace\n}}  // namespace a\n") for name, text in (("x", one), ("y", other))]
+        return bool(list(clashes(files)))
+
+    assert clash("constexpr int kA = 1;", "constexpr double kA = 2;") and not clash("constexpr int kA = 1;", "constexpr int kB = 1;")
+    assert clash("struct S {\n};", "class S {\n};") and not clash("struct S {\n};", "struct S {\n};", "cli")
+    assert clash("int f(int a,\n      B* b) {", "int f(int c, B* d) { return 1; }") and not clash("int f(int a) {", "int f(double a) {")
+    assert clash("using J = x::j;", "using J = x::k;") and not clash("using J = x::j;", "using J = x::j;")
+    assert clash("using x::kA;", "using y::kA;") and list(clashes([("src/ir/x.hpp", one), ("src/ops/x.cpp", other)]))
+    assert not list(clashes([("src/ops/x.hpp", one), ("src/ir/x.cpp", other)]))
 
     assert refused("layout", '"autopar/ops.hpp"') and refused("partition", '"cost/model.hpp"')
     assert refused("search", '"autopar/mindspore.hpp"') and refused("cost", '"mindspore/ops.hpp"')
@@ -149,7 +219,8 @@ def main():
                 files.append((name, path.read_text(encoding="utf-8")))
                 errors += errors_of(module, *files[-1])
     errors += twice_defined(files)
-    print("\n".join(errors) or f"{len(files)} files, every include is allowed, every type has a name of its own")
+    errors += clashes(files)
+    print("\n".join(errors) or f"{len(files)} files, every include is allowed, every type has a name of its own, no names clash within a module")
     return 1 if errors or not files else 0
 
 

@@ -11,7 +11,6 @@ namespace autopar {
 
 namespace {
 
-constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 // Where there are so many states for each target, only those on the way are settled.
 constexpr std::size_t kFewTargets = 4;
 
@@ -89,13 +88,13 @@ DType Resharder::dtype() const { return state_->dtype; }
 
 Seconds Resharder::seconds(const Spec& from, const Spec& to) {
   const auto [tree, target] = state_->reach(from, to, state_->placing_of(from));
-  return target < 0 ? kNever : tree->seconds(target);
+  return target < 0 ? kUnreachable : tree->seconds(target);
 }
 
 Reshard Resharder::path(const Spec& from, const Spec& to) {
   const Placing placing = state_->placing_of(from);
   const auto [tree, target] = state_->reach(from, to, placing);
-  if (target < 0) return {{}, {}, {}, kNever, 0};
+  if (target < 0) return {{}, {}, {}, kUnreachable, 0};
   const SpecGraph& graph = *state_->family->graph;
   Reshard reshard;
   reshard.seconds = tree->seconds(target);
@@ -175,10 +174,11 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
         target = tree.reach(targets.states.data() + targets.first[t],
                             targets.states.data() + targets.first[t + 1]);
       }
-      seconds[t] = target < 0 ? kNever : tree.seconds(target);
+      seconds[t] = target < 0 ? kUnreachable : tree.seconds(target);
       peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
       if (weights == nullptr) continue;
-      table.weighted[f * to.size() + t] = target < 0 ? kNever : tree.weighted(target, by_price);
+      table.weighted[f * to.size() + t] =
+          target < 0 ? kUnreachable : tree.weighted(target, by_price);
     }
   }
   return table;

@@ -8,12 +8,6 @@
 
 namespace autopar {
 
-namespace {
-
-constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
-
-}  // namespace
-
 void PriceList::extend() {
   while (static_cast<int>(seconds_.size()) < graph_.price_count()) {
     const PriceKey& price = graph_.price(static_cast<int>(seconds_.size()));
@@ -71,12 +65,12 @@ void PathTree::extend() {
   const auto known = static_cast<int>(seconds_.size());
   const auto count = at(graph_->state_count());
   if (at(known) == count) return;
-  seconds_.resize(count, kNever);
+  seconds_.resize(count, kUnreachable);
   links_.resize(count);
   lengths_.resize(count);
   peaks_.resize(count);
   for (int state = known; state < graph_->state_count(); ++state) {
-    if ((graph_->made_of(state) & ~wanted_) != 0) seconds_[at(state)] = -kNever;
+    if ((graph_->made_of(state) & ~wanted_) != 0) seconds_[at(state)] = -kUnreachable;
   }
 }
 
@@ -86,8 +80,8 @@ void PathTree::want(std::uint32_t axes) {
   wanted_ |= axes;
   all_settled_ = false;
   for (int state = 0; state < static_cast<int>(seconds_.size()); ++state) {
-    if (seconds_[at(state)] == -kNever && (graph_->made_of(state) & ~wanted_) == 0) {
-      seconds_[at(state)] = kNever;
+    if (seconds_[at(state)] == -kUnreachable && (graph_->made_of(state) & ~wanted_) == 0) {
+      seconds_[at(state)] = kUnreachable;
     }
   }
   const auto known = static_cast<int>(seconds_.size());
@@ -125,7 +119,7 @@ void PathTree::settle_all() {
 void PathTree::fill_queue() {
   for (int state = 0; state < static_cast<int>(seconds_.size()); ++state) {
     const Seconds seconds = seconds_[at(state)];
-    if (seconds < kNever && seconds >= 0 && !is_settled(state)) queue_->push(seconds, state);
+    if (seconds < kUnreachable && seconds >= 0 && !is_settled(state)) queue_->push(seconds, state);
   }
 }
 

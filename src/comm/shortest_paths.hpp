@@ -4,6 +4,7 @@
 // in nearly the same time; resumed when a further target is asked for.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -13,6 +14,9 @@
 #include "comm/spec_graph.hpp"
 
 namespace autopar {
+
+// To where no path leads.
+inline constexpr Seconds kUnreachable = std::numeric_limits<Seconds>::infinity();
 
 // What a graph's prices and states are for a tensor of so many bytes (all its parts together).
 class PriceList {

@@ -10,10 +10,6 @@ namespace autopar {
 
 namespace {
 
-std::size_t element_size(const CollectiveCall& call) {
-  return static_cast<std::size_t>(size_of(call.dtype));
-}
-
 // Of the output; where input and output are alike.
 std::size_t buffer_bytes(const CollectiveCall& call) {
   return static_cast<std::size_t>(element_count(call.output_shape)) * element_size(call);

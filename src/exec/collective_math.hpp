@@ -30,6 +30,10 @@ int source_of(const CollectiveCall& call);
 // A message in which this rank is neither sender nor receiver: Send gives its input, Recv zeros.
 void leave_alone(const CollectiveCall& call, const void* input, void* output);
 
+inline std::size_t element_size(const CollectiveCall& call) {
+  return static_cast<std::size_t>(size_of(call.dtype));
+}
+
 // Bytes that the caller sends in this call (ring algorithms, as in comm).
 double sent_bytes(const CollectiveCall& call);
 

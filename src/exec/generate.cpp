@@ -34,7 +34,7 @@ double normal(std::uint64_t stream, std::uint64_t index) {
 }
 
 // The elements of a block of a row-major tensor, row by row.
-struct Block {
+struct TensorBlock {
   const Shape& whole;
   const Shape& offset;
   const Shape& extent;
@@ -43,7 +43,7 @@ struct Block {
 // Calls use(first, count) for every row of the block: the index of its first element in the whole
 // tensor, and how many there are.
 template <class Use>
-void for_each_row(const Block& block, Use use) {
+void for_each_row(const TensorBlock& block, Use use) {
   const std::size_t dims = block.whole.size();
   if (element_count(block.extent) == 0) return;
   const std::int64_t count = dims == 0 ? 1 : block.extent.back();
@@ -61,7 +61,7 @@ void for_each_row(const Block& block, Use use) {
 }
 
 template <class T, class Element>
-void fill(std::string& bytes, const Block& block, Element element) {
+void fill(std::string& bytes, const TensorBlock& block, Element element) {
   char* to = bytes.data();
   for_each_row(block, [&](std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i, to += sizeof(T)) {
@@ -80,7 +80,7 @@ Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::u
 
 Tensor generate_block(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed,
                       const Distribution& distribution, const Shape& offset, const Shape& extent) {
-  const Block block{shape, offset, extent};
+  const TensorBlock block{shape, offset, extent};
   Tensor tensor{dtype, extent, {}};
   tensor.bytes.resize(static_cast<std::size_t>(element_count(extent) * size_of(dtype)));
   const std::uint64_t stream = mix(mix(seed + kGolden) ^ fnv1a(name));

@@ -12,8 +12,6 @@ namespace autopar {
 
 namespace {
 
-constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
-
 // What must be equal in all calls of a meeting (the group is, or they would not meet).
 bool same_call(const CollectiveCall& a, const CollectiveCall& b, bool one_program) {
   if (a.kind == CollectiveKind::kSend && b.kind == CollectiveKind::kRecv) {

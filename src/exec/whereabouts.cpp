@@ -9,8 +9,6 @@ namespace autopar {
 
 namespace {
 
-constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
-
 const Whereabouts& of(const std::vector<Whereabouts>& ranks, std::int64_t rank) {
   return ranks[static_cast<std::size_t>(rank)];
 }

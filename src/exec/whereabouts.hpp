@@ -26,6 +26,8 @@ struct Whereabouts {
   std::map<RankGroup, std::uint64_t> meetings = {};
 };
 
+inline constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
+
 // "rank 1", "ranks 0, 2 and 5 more".
 std::string list_ranks(const std::vector<std::int64_t>& ranks);
 

@@ -17,7 +17,7 @@ std::string layout_text(const ParallelForm& form) {
   return text;
 }
 
-void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
+void say_megatron_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
   settings.add("--pipeline-model-parallel-size", form.stages);
   if (form.stages == 1) return;
   const bool is_loop = plan.schedule == "interleaved" || plan.schedule == "1f1b";
@@ -58,7 +58,7 @@ void add_sharding(const ParallelForm& form, Settings& settings) {
   }
 }
 
-void add_recompute(const ParallelForm& form, Settings& settings) {
+void say_megatron_recompute(const ParallelForm& form, Settings& settings) {
   if (form.recompute == "none") return;
   if (form.recompute == "full") {
     settings.add("--recompute-granularity", "full");
@@ -89,7 +89,7 @@ void add_precision(const SaidPlan& plan, Settings& settings) {
 void say_megatron(const SaidPlan& plan, const ParallelForm& form, Saying& saying) {
   Settings settings(saying);
   settings.add("--tensor-model-parallel-size", form.tensor);
-  add_pipeline(plan, form, settings);
+  say_megatron_pipeline(plan, form, settings);
   if (form.context > 1) settings.add("--context-parallel-size", form.context);
   if (form.expert > 1) settings.add("--expert-model-parallel-size", form.expert);
   if (form.sequence) settings.add("--sequence-parallel");
@@ -99,7 +99,7 @@ void say_megatron(const SaidPlan& plan, const ParallelForm& form, Saying& saying
   }
   if (form.sequence_length > 0) settings.add("--seq-length", form.sequence_length);
   add_sharding(form, settings);
-  add_recompute(form, settings);
+  say_megatron_recompute(form, settings);
   add_precision(plan, settings);
   for (const auto& [name, value] : saying.settings) {
     saying.text += (saying.text.empty() ? "" : " \\\n") + name + (value.empty() ? "" : " " + value);

@@ -13,7 +13,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStrategyFile = "strategy.json";
 
-std::string quoted(const std::string& text) { return "\"" + text + "\""; }
 const char* python(bool value) { return value ? "True" : "False"; }
 
 // How many parts every dimension of each data input goes in: ((8, 1), (8, 1)).
@@ -31,10 +30,10 @@ std::string dataset_text(const SaidPlan& plan, const ParallelForm& form) {
     }
     text += (text.empty() ? "" : ", ") + counts + (rank == 1 ? ",)" : ")");
   }
-  return text.empty() ? quoted("data_parallel") : "(" + text + ",)";
+  return text.empty() ? in_quotes("data_parallel") : "(" + text + ",)";
 }
 
-void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
+void say_mindspore_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
   if (form.stages == 1) {
     // Which splits what it is given, and so interleaves the parts.
     if (plan.copies > 1) {
@@ -51,7 +50,7 @@ void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& sett
   const std::string name = schedule == "zb-v" ? "zero_bubble_v" : is_loop ? "1f1b" : schedule;
   settings.add("pipeline_config",
                std::string("{\"pipeline_interleave\": ") + python(form.chunks_per_stage > 1) +
-                   ", \"pipeline_scheduler\": " + quoted(has_name ? name : "1f1b") + "}");
+                   ", \"pipeline_scheduler\": " + in_quotes(has_name ? name : "1f1b") + "}");
   if (!has_name) {
     settings.unsaid("the schedule " + schedule +
                     ": it has gpipe, 1f1b, zero_bubble_v and its own for split sequences");
@@ -64,7 +63,7 @@ void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& sett
 void add_optimizer(const ParallelForm& form, Settings& settings) {
   settings.add("enable_parallel_optimizer", python(form.zero > 0));
   if (form.zero == 0) return;
-  std::string config = "{\"optimizer_level\": " + quoted("level" + std::to_string(form.zero));
+  std::string config = "{\"optimizer_level\": " + in_quotes("level" + std::to_string(form.zero));
   const std::int64_t group = form.zero == 3 ? form.weight_group : form.state_group;
   if (group < all_replicas(form)) {
     config += ", \"optimizer_weight_shard_size\": " + std::to_string(group);
@@ -95,13 +94,13 @@ std::string strategy_text(const SaidPlan& plan) {
 
 void say_mindspore(const SaidPlan& plan, const ParallelForm& form, Saying& saying) {
   Settings settings(saying);
-  settings.add("parallel_mode", quoted("semi_auto_parallel"));
+  settings.add("parallel_mode", in_quotes("semi_auto_parallel"));
   settings.add("device_num", plan.devices());
   settings.add("dataset_strategy", dataset_text(plan, form));
   settings.add("enable_alltoall", python(true));
   add_optimizer(form, settings);
-  add_pipeline(plan, form, settings);
-  settings.add("strategy_ckpt_config", "{\"load_file\": " + quoted(kStrategyFile) + "}");
+  say_mindspore_pipeline(plan, form, settings);
+  settings.add("strategy_ckpt_config", "{\"load_file\": " + in_quotes(kStrategyFile) + "}");
   if (form.recompute != "none") {
     settings.advise(
         "cell.recompute() of " +

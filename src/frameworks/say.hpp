@@ -31,6 +31,7 @@ class Settings {
   Saying& saying_;
 };
 
+inline std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
 // Whether all chunks hold the same number of layers, as far as layers are known.
 bool is_even(const ParallelForm& form);
 // "4, 4, 3, 3": layers of the chunks.

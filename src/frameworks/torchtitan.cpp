@@ -5,8 +5,6 @@ namespace autopar {
 
 namespace {
 
-std::string quoted(const std::string& text) { return "\"" + text + "\""; }
-
 // Its names of schedules; empty: none.
 std::string schedule_name(const std::string& schedule) {
   if (schedule == "gpipe") return "GPipe";
@@ -33,7 +31,7 @@ std::string modules_text(const ParallelForm& form) {
     }
     text += c == 0 ? "[" : ", [";
     for (std::size_t m = 0; m < modules.size(); ++m) {
-      text += (m == 0 ? "" : ", ") + quoted(modules[m]);
+      text += (m == 0 ? "" : ", ") + in_quotes(modules[m]);
     }
     text += "]";
   }
@@ -48,7 +46,7 @@ void add_training(const SaidPlan& plan, const ParallelForm& form, Settings& sett
   }
   if (form.sequence_length > 0) settings.add("training.seq_len", form.sequence_length);
   settings.add("training.mixed_precision_param",
-               quoted(is_sixteen_bits(plan) ? "bfloat16" : "float32"));
+               in_quotes(is_sixteen_bits(plan) ? "bfloat16" : "float32"));
   if (plan.precision.find("fp16") != std::string::npos) {
     settings.unsaid("precision " + plan.precision + ": it has bfloat16");
   }
@@ -72,7 +70,7 @@ void add_data(const ParallelForm& form, Settings& settings) {
   settings.add("parallelism.data_parallel_shard_degree", shard);
   if (shard > 1) {
     settings.add("parallelism.fsdp_reshard_after_forward",
-                 quoted(form.zero == 3 ? "always" : "never"));
+                 in_quotes(form.zero == 3 ? "always" : "never"));
   }
   if (form.zero == 1 || form.zero == 2) {
     settings.unsaid("ZeRO " + std::to_string(form.zero) +
@@ -88,14 +86,14 @@ void add_data(const ParallelForm& form, Settings& settings) {
   }
 }
 
-void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
+void say_torchtitan_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
   settings.add("parallelism.pipeline_parallel_degree", form.stages);
   if (form.stages == 1) return;
   const std::string name = schedule_name(plan.schedule);
   settings.add("parallelism.pipeline_parallel_schedule",
-               quoted(name.empty() ? "PipelineScheduleMulti" : name));
+               in_quotes(name.empty() ? "PipelineScheduleMulti" : name));
   if (name.empty()) {
-    settings.add("parallelism.pipeline_parallel_schedule_csv", quoted("schedule.csv"));
+    settings.add("parallelism.pipeline_parallel_schedule_csv", in_quotes("schedule.csv"));
     settings.advise("the schedule " + plan.schedule +
                     " has no name there: its table is the plan's schedule.csv without the actions "
                     "R and U");
@@ -110,11 +108,12 @@ void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& sett
   }
 }
 
-void add_recompute(const ParallelForm& form, Settings& settings) {
+void say_torchtitan_recompute(const ParallelForm& form, Settings& settings) {
   const bool is_selective = form.recompute == "cheap" || form.recompute == "products";
-  settings.add("activation_checkpoint.mode", quoted(is_selective ? "selective" : form.recompute));
+  settings.add("activation_checkpoint.mode",
+               in_quotes(is_selective ? "selective" : form.recompute));
   if (!is_selective) return;
-  settings.add("activation_checkpoint.selective_ac_option", quoted("op"));
+  settings.add("activation_checkpoint.selective_ac_option", in_quotes("op"));
   settings.unsaid("exactly what the plan repeats (recompute " + form.recompute +
                   "): it keeps its own list of ops, attention and every second product among them");
 }
@@ -127,10 +126,10 @@ void say_torchtitan(const SaidPlan& plan, const ParallelForm& form, Saying& sayi
   add_data(form, settings);
   settings.add("parallelism.tensor_parallel_degree", form.tensor);
   if (form.tensor > 1) settings.add("parallelism.enable_sequence_parallel", form.sequence);
-  add_pipeline(plan, form, settings);
+  say_torchtitan_pipeline(plan, form, settings);
   settings.add("parallelism.context_parallel_degree", form.context);
   settings.add("parallelism.expert_parallel_degree", form.expert);
-  add_recompute(form, settings);
+  say_torchtitan_recompute(form, settings);
   std::string section;
   for (const auto& [name, value] : saying.settings) {
     const std::size_t dot = name.find('.');

@@ -11,11 +11,11 @@ struct OptimizerName {
   Optimizer optimizer;
   const char* name;
 };
-constexpr std::array<OptimizerName, 5> kNames = {{{Optimizer::kNone, "none"},
-                                                  {Optimizer::kSgd, "sgd"},
-                                                  {Optimizer::kMomentum, "momentum"},
-                                                  {Optimizer::kAdam, "adam"},
-                                                  {Optimizer::kAdamW, "adamw"}}};
+constexpr std::array<OptimizerName, 5> kOptimizerNames = {{{Optimizer::kNone, "none"},
+                                                           {Optimizer::kSgd, "sgd"},
+                                                           {Optimizer::kMomentum, "momentum"},
+                                                           {Optimizer::kAdam, "adam"},
+                                                           {Optimizer::kAdamW, "adamw"}}};
 
 class Update {
  public:
@@ -223,14 +223,14 @@ class Update {
 }  // namespace
 
 const char* name_of(Optimizer optimizer) {
-  for (const OptimizerName& row : kNames) {
+  for (const OptimizerName& row : kOptimizerNames) {
     if (row.optimizer == optimizer) return row.name;
   }
   return "none";
 }
 
 std::optional<Optimizer> parse_optimizer(const std::string& name) {
-  for (const OptimizerName& row : kNames) {
+  for (const OptimizerName& row : kOptimizerNames) {
     if (name == row.name) return row.optimizer;
   }
   return std::nullopt;

@@ -15,7 +15,7 @@ struct PrecisionName {
   const char* name;
   DType narrow;
 };
-constexpr std::array<PrecisionName, 5> kNames = {
+constexpr std::array<PrecisionName, 5> kPrecisionNames = {
     {{Precision::kFp32, "fp32", DType::kFloat32},
      {Precision::kBf16, "bf16", DType::kBFloat16},
      {Precision::kFp16, "fp16", DType::kFloat16},
@@ -262,14 +262,14 @@ class Rewrite {
 }  // namespace
 
 const char* name_of(Precision precision) {
-  for (const PrecisionName& row : kNames) {
+  for (const PrecisionName& row : kPrecisionNames) {
     if (row.precision == precision) return row.name;
   }
   return "fp32";
 }
 
 std::optional<Precision> parse_precision(const std::string& name) {
-  for (const PrecisionName& row : kNames) {
+  for (const PrecisionName& row : kPrecisionNames) {
     if (name == row.name) return row.precision;
   }
   return std::nullopt;
@@ -280,7 +280,7 @@ bool is_mixed(Precision precision) {
 }
 
 DType narrow_of(Precision precision) {
-  for (const PrecisionName& row : kNames) {
+  for (const PrecisionName& row : kPrecisionNames) {
     if (row.precision == precision) return row.narrow;
   }
   return DType::kFloat32;

@@ -15,9 +15,9 @@ namespace {
 using JsonValue = nlohmann::json;
 
 // Finds members and numbers, with the place in the message where they are not as expected.
-class Reader {
+class IopddlReader {
  public:
-  explicit Reader(std::string file) : file_(std::move(file)) {}
+  explicit IopddlReader(std::string file) : file_(std::move(file)) {}
 
   Result<IopddlProblem> read(const JsonValue& document) {
     AUTOPAR_TRY(root, member(document, "problem", "", JsonValue::value_t::object));
@@ -180,7 +180,7 @@ class Reader {
 
 Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file) {
   AUTOPAR_TRY(document, parse_json(text, file));
-  return Reader(file).read(document);
+  return IopddlReader(file).read(document);
 }
 
 Result<IopddlProblem> read_iopddl(const std::string& path) {

@@ -76,9 +76,9 @@ Classes equal_lines(const CostTable& table, bool rows) {
   return classes;
 }
 
-class Writer {
+class IopddlWriter {
  public:
-  Writer(const Problem& problem, double cost_factor, double use_factor)
+  IopddlWriter(const Problem& problem, double cost_factor, double use_factor)
       : problem_(problem),
         cost_factor_(cost_factor),
         use_factor_(use_factor),
@@ -244,7 +244,7 @@ class Writer {
 
 int problem_to_iopddl(const Problem& problem, const std::string& name, double cost_factor,
                       double use_factor, const TakeText& take) {
-  return Writer(problem, cost_factor, use_factor).write(name, take);
+  return IopddlWriter(problem, cost_factor, use_factor).write(name, take);
 }
 
 std::string problem_to_iopddl(const Problem& problem, const std::string& name) {

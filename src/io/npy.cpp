@@ -15,7 +15,7 @@ struct NamedType {
   DType dtype;
   const char* code;  // kind and size, as after the byte order in `descr`
 };
-constexpr NamedType kTypes[] = {
+constexpr NamedType kNpyTypes[] = {
     {DType::kFloat32, "f4"}, {DType::kFloat16, "f2"}, {DType::kBFloat16, "V2"},
     {DType::kFloat64, "f8"}, {DType::kInt8, "i1"},    {DType::kUInt8, "u1"},
     {DType::kInt16, "i2"},   {DType::kUInt16, "u2"},  {DType::kInt32, "i4"},
@@ -116,7 +116,7 @@ class HeaderReader {
   }
   static Status set_type(const std::string& descr, Header& header) {
     const std::string code = descr.size() > 1 ? descr.substr(1) : "";
-    for (const NamedType& type : kTypes) {
+    for (const NamedType& type : kNpyTypes) {
       if (code != type.code) continue;
       header.dtype = type.dtype;
       header.big_endian = descr[0] == '>';
@@ -214,7 +214,7 @@ Result<Tensor> parse_npy(std::string_view bytes) {
 }
 
 std::string npy_bytes(const Tensor& tensor) {
-  const auto type = std::find_if(std::begin(kTypes), std::end(kTypes),
+  const auto type = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
                                  [&](const NamedType& t) { return t.dtype == tensor.dtype; });
   std::string header = std::string("{'descr': '") + (size_of(tensor.dtype) == 1 ? "|" : "<") +
                        type->code + "', 'fortran_order': False, 'shape': (";

@@ -29,7 +29,7 @@ constexpr std::size_t kAtOnce = std::size_t{1} << 30;
 struct CloseReader {
   void operator()(void* archive) const { unzClose(archive); }
 };
-using Reader = std::unique_ptr<void, CloseReader>;
+using NpzReader = std::unique_ptr<void, CloseReader>;
 
 std::string failure(int code) {
   switch (code) {
@@ -103,13 +103,13 @@ std::optional<std::string> name_of_entry(void* archive, unz_file_info64& info) {
 }
 
 // Writes an unfinished file.
-class Writer {
+class NpzWriter {
  public:
-  explicit Writer(const std::string& part)
+  explicit NpzWriter(const std::string& part)
       : archive_(zipOpen64(part.c_str(), APPEND_STATUS_CREATE)) {}
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
-  ~Writer() {
+  NpzWriter(const NpzWriter&) = delete;
+  NpzWriter& operator=(const NpzWriter&) = delete;
+  ~NpzWriter() {
     if (archive_ != nullptr) zipClose(archive_, nullptr);
   }
 
@@ -141,9 +141,9 @@ class Writer {
   zipFile archive_;
 };
 
-Result<Reader> open_archive(const std::string& path) {
+Result<NpzReader> open_archive(const std::string& path) {
   errno = 0;
-  Reader archive(unzOpen64(path.c_str()));
+  NpzReader archive(unzOpen64(path.c_str()));
   const int number = errno;
   const std::string what = path + ": cannot be read as an .npz file (a zip archive of arrays)";
   if (!archive && number != 0) return system_error(what, number);
@@ -218,7 +218,7 @@ Status write_npz(const std::string& path, const std::map<std::string, Tensor>& a
   UnfinishedFiles files;
   AUTOPAR_TRY(part, files.add(path));
   errno = 0;
-  Writer writer(part);
+  NpzWriter writer(part);
   if (!writer.is_open()) {
     return system_error(path + ": cannot be written", errno);
   }

@@ -14,28 +14,28 @@
 namespace autopar {
 namespace {
 
-using Json = nlohmann::json;
+using JsonValue = nlohmann::json;
 
 constexpr int kOpset = 26;
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kGraphVersion = 1;
 
-Error expected(const std::string& where, const std::string& what, const Json& found) {
+Error expected(const std::string& where, const std::string& what, const JsonValue& found) {
   return input_error(where + ": expected " + what + ", found " +
                      (found.is_null() ? "nothing" : found.type_name()));
 }
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNull;
+const JsonValue& member(const JsonValue& object, const char* key) {
+  static const JsonValue kNull;
   const auto found = object.find(key);
   return found == object.end() ? kNull : *found;
 }
 
-Result<std::string> text_of(const Json& json, const std::string& where) {
+Result<std::string> text_of(const JsonValue& json, const std::string& where) {
   if (!json.is_string()) return expected(where, "a string", json);
   return json.get<std::string>();
 }
 
-Result<std::int64_t> int_of(const Json& json, const std::string& where) {
+Result<std::int64_t> int_of(const JsonValue& json, const std::string& where) {
   if (json.is_boolean()) return std::int64_t{json.get<bool>()};
   const bool fits = json.is_number_integer() &&
                     (!json.is_number_unsigned() ||
@@ -46,7 +46,7 @@ Result<std::int64_t> int_of(const Json& json, const std::string& where) {
 }
 
 // JSON has no infinities; they are written as strings.
-Result<double> number_of(const Json& json, const std::string& where) {
+Result<double> number_of(const JsonValue& json, const std::string& where) {
   if (json.is_boolean()) return json.get<bool>() ? 1.0 : 0.0;
   if (json == "inf") return std::numeric_limits<double>::infinity();
   if (json == "-inf") return -std::numeric_limits<double>::infinity();
@@ -57,8 +57,8 @@ Result<double> number_of(const Json& json, const std::string& where) {
 
 // The members of a list under `key`, each handed to `read` with its place; a missing list is empty.
 template <class Read>
-Status each(const Json& object, const char* key, const std::string& where, Read read) {
-  const Json& list = member(object, key);
+Status each(const JsonValue& object, const char* key, const std::string& where, Read read) {
+  const JsonValue& list = member(object, key);
   if (list.is_null()) return Ok{};
   const std::string place = where.empty() ? key : where + "." + key;
   if (!list.is_array()) return expected(place, "a list", list);
@@ -68,7 +68,7 @@ Status each(const Json& object, const char* key, const std::string& where, Read 
   return Ok{};
 }
 
-Result<DType> dtype_of(const Json& object, const std::string& where) {
+Result<DType> dtype_of(const JsonValue& object, const std::string& where) {
   AUTOPAR_TRY(name, text_of(member(object, "dtype"), where + ".dtype"));
   const auto dtype = parse_dtype(name);
   if (!dtype) {
@@ -79,7 +79,7 @@ Result<DType> dtype_of(const Json& object, const std::string& where) {
 }
 
 // A dimension is a size, or a name that --dim gives a size.
-Status read_value(const Json& json, const std::string& where, onnx::ValueInfoProto& info) {
+Status read_value(const JsonValue& json, const std::string& where, onnx::ValueInfoProto& info) {
   if (!json.is_object()) return expected(where, "an object", json);
   AUTOPAR_TRY(name, text_of(member(json, "name"), where + ".name"));
   AUTOPAR_TRY(dtype, dtype_of(json, where));
@@ -90,7 +90,7 @@ Status read_value(const Json& json, const std::string& where, onnx::ValueInfoPro
   if (!member(json, "shape").is_array()) {
     return expected(where + ".shape", "a list", member(json, "shape"));
   }
-  return each(json, "shape", where, [&](const Json& dim, const std::string& place) -> Status {
+  return each(json, "shape", where, [&](const JsonValue& dim, const std::string& place) -> Status {
     if (dim.is_string()) {
       shape->add_dim()->set_dim_param(dim.get<std::string>());
       return Ok{};
@@ -101,21 +101,21 @@ Status read_value(const Json& json, const std::string& where, onnx::ValueInfoPro
   });
 }
 
-Result<Tensor> read_tensor(const Json& json, const std::string& where) {
+Result<Tensor> read_tensor(const JsonValue& json, const std::string& where) {
   if (!json.is_object()) return expected(where, "an object with dtype, shape and data", json);
   AUTOPAR_TRY(dtype, dtype_of(json, where));
   Shape shape;
   Ints ints;
   Doubles doubles;
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "shape", where, [&](const Json& dim, const std::string& place) -> Status {
+      each(json, "shape", where, [&](const JsonValue& dim, const std::string& place) -> Status {
         AUTOPAR_TRY(extent, int_of(dim, place));
         if (extent < 0) return input_error(place + ": a dimension cannot be negative");
         shape.push_back(extent);
         return Ok{};
       }));
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "data", where, [&](const Json& element, const std::string& place) -> Status {
+      each(json, "data", where, [&](const JsonValue& element, const std::string& place) -> Status {
         if (is_floating(dtype)) {
           AUTOPAR_TRY(number, number_of(element, place));
           doubles.push_back(number);
@@ -135,7 +135,7 @@ Result<Tensor> read_tensor(const Json& json, const std::string& where) {
 }
 
 // What a JSON value is by itself; numbers without a fraction are integers.
-onnx::AttributeProto::AttributeType natural_type(const Json& json) {
+onnx::AttributeProto::AttributeType natural_type(const JsonValue& json) {
   using Proto = onnx::AttributeProto;
   if (json.is_number_integer() || json.is_boolean()) return Proto::INT;
   if (json.is_number()) return Proto::FLOAT;
@@ -144,7 +144,7 @@ onnx::AttributeProto::AttributeType natural_type(const Json& json) {
   if (!json.is_array()) return Proto::UNDEFINED;
   bool strings = !json.empty();
   bool ints = true;
-  for (const Json& element : json) {
+  for (const JsonValue& element : json) {
     strings = strings && element.is_string();
     ints = ints && (element.is_number_integer() || element.is_boolean());
   }
@@ -152,7 +152,7 @@ onnx::AttributeProto::AttributeType natural_type(const Json& json) {
 }
 
 // The op's schema has the last word, so that 1 can be written for 1.0 and [] for any list.
-onnx::AttributeProto::AttributeType type_of(const Json& json, const std::string& op_type,
+onnx::AttributeProto::AttributeType type_of(const JsonValue& json, const std::string& op_type,
                                             const std::string& name) {
   using Proto = onnx::AttributeProto;
   const auto natural = natural_type(json);
@@ -167,7 +167,7 @@ onnx::AttributeProto::AttributeType type_of(const Json& json, const std::string&
   return widens ? wanted : natural;
 }
 
-Status read_list_attribute(const Json& json, const std::string& where,
+Status read_list_attribute(const JsonValue& json, const std::string& where,
                            onnx::AttributeProto& attribute) {
   for (std::size_t i = 0; i < json.size(); ++i) {
     const std::string place = where + "[" + std::to_string(i) + "]";
@@ -185,7 +185,7 @@ Status read_list_attribute(const Json& json, const std::string& where,
   return Ok{};
 }
 
-Status read_attribute(const Json& json, const std::string& where, const std::string& op_type,
+Status read_attribute(const JsonValue& json, const std::string& where, const std::string& op_type,
                       onnx::AttributeProto& attribute) {
   using Proto = onnx::AttributeProto;
   const auto type = type_of(json, op_type, attribute.name());
@@ -208,7 +208,7 @@ Status read_attribute(const Json& json, const std::string& where, const std::str
   return Ok{};
 }
 
-Status read_op(const Json& json, const std::string& where, onnx::NodeProto& node) {
+Status read_op(const JsonValue& json, const std::string& where, onnx::NodeProto& node) {
   if (!json.is_object()) return expected(where, "an object", json);
   AUTOPAR_TRY(type, text_of(member(json, "type"), where + ".type"));
   node.set_op_type(type);
@@ -217,18 +217,18 @@ Status read_op(const Json& json, const std::string& where, onnx::NodeProto& node
     node.set_name(name);
   }
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "inputs", where, [&](const Json& input, const std::string& place) -> Status {
+      each(json, "inputs", where, [&](const JsonValue& input, const std::string& place) -> Status {
         AUTOPAR_TRY(name, text_of(input, place));
         node.add_input(name);
         return Ok{};
       }));
-  AUTOPAR_RETURN_IF_ERROR(
-      each(json, "outputs", where, [&](const Json& output, const std::string& place) -> Status {
-        AUTOPAR_TRY(name, text_of(output, place));
-        node.add_output(name);
-        return Ok{};
-      }));
-  const Json& attributes = member(json, "attributes");
+  AUTOPAR_RETURN_IF_ERROR(each(json, "outputs", where,
+                               [&](const JsonValue& output, const std::string& place) -> Status {
+                                 AUTOPAR_TRY(name, text_of(output, place));
+                                 node.add_output(name);
+                                 return Ok{};
+                               }));
+  const JsonValue& attributes = member(json, "attributes");
   if (attributes.is_null()) return Ok{};
   if (!attributes.is_object()) return expected(where + ".attributes", "an object", attributes);
   for (const auto& [name, value] : attributes.items()) {
@@ -239,14 +239,14 @@ Status read_op(const Json& json, const std::string& where, onnx::NodeProto& node
   return Ok{};
 }
 
-Status check_header(const Json& json) {
+Status check_header(const JsonValue& json) {
   if (!json.is_object()) return expected("the file", "an object", json);
   if (member(json, "format") != "autopar-graph") {
     return input_error("format: expected \"autopar-graph\", found " +
                        found_text(member(json, "format")));
   }
-  if (member(json, "version") != kVersion) {
-    return input_error("version: expected " + std::to_string(kVersion) + ", found " +
+  if (member(json, "version") != kGraphVersion) {
+    return input_error("version: expected " + std::to_string(kGraphVersion) + ", found " +
                        found_text(member(json, "version")));
   }
   for (const char* key : {"inputs", "ops", "outputs"}) {
@@ -255,7 +255,7 @@ Status check_header(const Json& json) {
   return Ok{};
 }
 
-Status read_constant(const Json& json, const std::string& where, onnx::GraphProto& graph) {
+Status read_constant(const JsonValue& json, const std::string& where, onnx::GraphProto& graph) {
   AUTOPAR_TRY(tensor, read_tensor(json, where));
   AUTOPAR_TRY(name, text_of(member(json, "name"), where + ".name"));
   auto& proto = *graph.add_initializer();
@@ -264,7 +264,7 @@ Status read_constant(const Json& json, const std::string& where, onnx::GraphProt
   return Ok{};
 }
 
-Result<ModelFile> read_graph(const Json& json) {
+Result<ModelFile> read_graph(const JsonValue& json) {
   AUTOPAR_RETURN_IF_ERROR(check_header(json));
   ModelFile file;
   file.data_inputs.emplace();
@@ -272,25 +272,26 @@ Result<ModelFile> read_graph(const Json& json) {
   opset.set_version(kOpset);
   auto& graph = *file.model.mutable_graph();
   if (member(json, "name").is_string()) graph.set_name(json["name"].get<std::string>());
-  AUTOPAR_RETURN_IF_ERROR(each(json, "inputs", "", [&](const Json& input, const std::string& at) {
-    auto& info = *graph.add_input();
-    auto status = read_value(input, at, info);
-    file.data_inputs->insert(info.name());
-    return status;
-  }));
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "parameters", "", [&](const Json& parameter, const std::string& at) {
+      each(json, "inputs", "", [&](const JsonValue& input, const std::string& at) {
+        auto& info = *graph.add_input();
+        auto status = read_value(input, at, info);
+        file.data_inputs->insert(info.name());
+        return status;
+      }));
+  AUTOPAR_RETURN_IF_ERROR(
+      each(json, "parameters", "", [&](const JsonValue& parameter, const std::string& at) {
         return read_value(parameter, at, *graph.add_input());
       }));
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "constants", "", [&](const Json& constant, const std::string& at) {
+      each(json, "constants", "", [&](const JsonValue& constant, const std::string& at) {
         return read_constant(constant, at, graph);
       }));
-  AUTOPAR_RETURN_IF_ERROR(each(json, "ops", "", [&](const Json& op, const std::string& at) {
+  AUTOPAR_RETURN_IF_ERROR(each(json, "ops", "", [&](const JsonValue& op, const std::string& at) {
     return read_op(op, at, *graph.add_node());
   }));
   AUTOPAR_RETURN_IF_ERROR(
-      each(json, "outputs", "", [&](const Json& output, const std::string& at) -> Status {
+      each(json, "outputs", "", [&](const JsonValue& output, const std::string& at) -> Status {
         AUTOPAR_TRY(name, text_of(output, at));
         graph.add_output()->set_name(name);
         return Ok{};

@@ -16,10 +16,6 @@ std::string group_count(const OpView& view) {
 }
 
 // The spatial extents of the kernel.
-Shape kernel_of(const Shape& weight) {
-  return weight.size() < 2 ? Shape() : Shape(weight.begin() + 2, weight.end());
-}
-
 // The bias is a summand of every sum.
 std::string bias_sections(const SpatialWords& words) {
   return " | partial: 0 2, 1 2 | summand c: 2" + words.sections;
@@ -71,15 +67,6 @@ Result<std::vector<ValueId>> convolve_with_halos(const LocalContext& context) {
   return emitter.finish_all(std::move(local));
 }
 
-Work conv_work(const Op& op, const OpShapes& shapes) {
-  Work work = streaming_work(op, shapes);
-  const Shape& kernel = shape_at(shapes.inputs, 1);
-  if (kernel.empty() || kernel[0] == 0) return work;
-  const double per_output = static_cast<double>(element_count(kernel) / kernel[0]);
-  work.flops = 2 * per_output * elements_of(shapes.outputs, 0);
-  return work;
-}
-
 Work conv_transpose_work(const Op& op, const OpShapes& shapes) {
   Work work = streaming_work(op, shapes);
   const Shape& kernel = shape_at(shapes.inputs, 1);
@@ -95,7 +82,7 @@ std::span<const OpRow> convolution_rows() {
   static const std::vector<OpRow> rows = {
       {.type = "Conv",
        .rule = conv_rule,
-       .work = conv_work,
+       .work = conv_work<1>,
        .grad = convolution_grad,
        .rewrite = adapt,
        .halo = convolve_with_halos},

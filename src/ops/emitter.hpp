@@ -65,6 +65,12 @@ class Emitter : public GraphBuilder {
 ValueId widened(Emitter& emitter, ValueId from);
 // Makes output `port` of the op from a value of its shape, in the output's own type.
 ValueId finish_cast(Emitter& emitter, std::size_t port, ValueId from);
+// Where an input says the shape of the output.
+template <std::size_t kPort>
+void set_shape_input(const LocalContext& context, Op& op) {
+  Emitter emitter(context);
+  op.inputs[kPort] = emitter.ints(emitter.output_shape(0));
+}
 // Outputs of an op whose only output is the first one.
 std::vector<ValueId> only_output(const LocalContext& context, ValueId first);
 

@@ -19,11 +19,6 @@ RuleText constant_of_shape_rule(const OpView& view) {
   return "_ -> " + join(dim_names(view.out(0).size())) + (zero ? " | partial: none" : "");
 }
 
-void set_shape_input(const LocalContext& context, Op& op) {
-  Emitter emitter(context);
-  op.inputs[0] = emitter.ints(emitter.output_shape(0));
-}
-
 // Every device makes the whole: what a random op gives depends on its whole shape, and the others
 // are small.
 RuleText whole_rule(const OpView& view) {
@@ -94,7 +89,7 @@ std::span<const OpRow> generator_rows() {
        .rule = constant_of_shape_rule,
        .flops_per_element = 0,
        .operands = operand_bits({0}),
-       .rewrite = set_shape_input,
+       .rewrite = set_shape_input<0>,
        .exact_on_integers = true},
       {.type = "AffineGrid",
        .rule = affine_grid_rule,

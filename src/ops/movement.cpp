@@ -130,11 +130,6 @@ RuleText expand_rule(const OpView& view) {
   return join(input) + ", _ -> " + join(dims) + " | partial: 0";
 }
 
-void set_shape_input(const LocalContext& context, Op& op) {
-  Emitter emitter(context);
-  op.inputs[1] = emitter.ints(emitter.output_shape(0));
-}
-
 // A repeated dimension is (r d): copies are major.
 RuleText tile_rule(const OpView& view) {
   if (view.out(0).size() != view.in(0).size()) return std::nullopt;
@@ -250,7 +245,7 @@ std::span<const OpRow> movement_rows() {
       mover("Slice", slice_rule, slice_grad, {1, 2, 3, 4}, widen_bounds, slice_work),
       mover("Concat", concat_rule, concat_grad, {}),
       mover("Split", split_rule, split_grad, {1}),
-      mover("Expand", expand_rule, expand_grad, {1}, set_shape_input),
+      mover("Expand", expand_rule, expand_grad, {1}, set_shape_input<1>),
       mover("Tile", tile_rule, tile_grad, {1}, set_repeats),
       mover("Pad", pad_rule, pad_grad, {1, 3}),
       mover("Trilu", trilu_rule, same_op_grad, {1}),

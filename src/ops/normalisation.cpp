@@ -200,11 +200,6 @@ Result<std::vector<ValueId>> split_instance(const LocalContext& context) {
   return only_output(context, finish_cast(emitter, 0, emitter.pointwise("Add", {scaled, offset})));
 }
 
-std::string whole_after(const OpView& view, std::size_t first) {
-  const std::size_t rank = view.in(0).size();
-  return rank > first ? " " + whole_dims(rank - first) : "";
-}
-
 RuleText instance_rule(const OpView& view) {
   std::vector<std::string> dims = {"n", "c"};
   for (std::size_t d = 2; d < view.in(0).size(); ++d) {
@@ -217,7 +212,7 @@ RuleText instance_rule(const OpView& view) {
 // op's first version.
 RuleText group_rule(const OpView& view) {
   const std::string groups = std::to_string(view.op.int_attribute("num_groups", 1));
-  const std::string dims = "n (g=" + groups + " c^)" + whole_after(view, 2);
+  const std::string dims = "n (g=" + groups + " c^)" + whole_from(2, view.in(0));
   const bool per_channel = view.in(0).size() > 1 && view.in(1) == Shape{view.in(0)[1]};
   const std::string parameter = per_channel ? "(g c^)" : "g";
   return dims + ", " + parameter + ", " + parameter + " -> " + dims;

@@ -10,12 +10,6 @@ namespace autopar {
 namespace {
 
 // " _ _": the dimensions after batch and channels.
-std::string spatial(const Shape& shape) {
-  std::string text;
-  for (std::size_t d = 2; d < shape.size(); ++d) text += " _";
-  return text;
-}
-
 // Pools over the whole image; `mark` is that of its dimensions.
 RuleText image_rule(const OpView& view, char mark) {
   if (view.in(0).size() < 3) return std::nullopt;
@@ -23,7 +17,7 @@ RuleText image_rule(const OpView& view, char mark) {
   for (std::size_t d = 2; d < view.in(0).size(); ++d) {
     image += " s" + std::to_string(d - 2) + mark;
   }
-  return "n c" + image + " -> n c" + spatial(view.out(0));
+  return "n c" + image + " -> n c" + whole_from(2, view.out(0));
 }
 
 RuleText image_norm_rule(const OpView& view) { return image_rule(view, '^'); }
@@ -58,8 +52,8 @@ RuleText linear_window_rule(const OpView& view) {
 RuleText max_pool_rule(const OpView& view) {
   if (!view.op.has_output(1)) return window_rule(view);
   if (view.in(0).size() < 3) return std::nullopt;
-  const std::string output = "n~ c~" + spatial(view.out(0));
-  return "n~ c~" + spatial(view.in(0)) + " -> " + output + ", " + output;
+  const std::string output = "n~ c~" + whole_from(2, view.out(0));
+  return "n~ c~" + whole_from(2, view.in(0)) + " -> " + output + ", " + output;
 }
 
 // The places inside an image, plus where the image begins: a constant that is split as it is.
@@ -163,7 +157,8 @@ Result<std::vector<ValueId>> average_pool_with_halos(const LocalContext& context
 RuleText grid_sample_rule(const OpView& view) {
   const std::string places =
       join(dim_names(view.in(0).size() - std::min<std::size_t>(view.in(0).size(), 2), "p"));
-  return "n c" + spatial(view.in(0)) + ", n " + places + " _ -> n c " + places + " | partial: 0";
+  return "n c" + whole_from(2, view.in(0)) + ", n " + places + " _ -> n c " + places +
+         " | partial: 0";
 }
 
 }  // namespace

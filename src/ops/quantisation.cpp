@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/table.hpp"
+#include "ops/window.hpp"
 
 namespace autopar {
 namespace {
@@ -62,18 +63,14 @@ RuleText quantised_matmul_rule(const OpView& view) {
          parameter(view.in(7), 0, "") + " -> ... m n";
 }
 
-std::string spatial(const Shape& shape) {
-  return shape.size() > 2 ? " " + whole_dims(shape.size() - 2) : "";
-}
-
 // The kernel is input `port`; what one output channel needs of the image is whole.
 RuleText integer_conv_rule(const OpView& view) {
   if (view.op.int_attribute("group", 1) != 1 || view.in(0).size() < 3 || view.in(1).empty()) {
     return std::nullopt;
   }
-  return "n _" + spatial(view.in(0)) + ", m _" + spatial(view.in(1)) + ", " +
+  return "n _" + whole_from(2, view.in(0)) + ", m _" + whole_from(2, view.in(1)) + ", " +
          parameter(view.in(2), 0, "") + ", " + parameter(view.in(3), view.in(1)[0], "m") +
-         " -> n m" + spatial(view.out(0));
+         " -> n m" + whole_from(2, view.out(0));
 }
 
 RuleText quantised_conv_rule(const OpView& view) {
@@ -83,19 +80,9 @@ RuleText quantised_conv_rule(const OpView& view) {
     return parameter(view.in(port), channels, "m") + ", ";
   };
   const auto one = [&](std::size_t port) { return parameter(view.in(port), 0, "") + ", "; };
-  return "n _" + spatial(view.in(0)) + ", " + one(1) + one(2) + "m _" + spatial(view.in(3)) + ", " +
-         per_channel(4) + per_channel(5) + one(6) + one(7) + "m -> n m" + spatial(view.out(0));
-}
-
-template <std::size_t kKernel>
-Work conv_work(const Op& op, const OpShapes& shapes) {
-  Work work = streaming_work(op, shapes);
-  const Shape& kernel = shape_at(shapes.inputs, kKernel);
-  if (kernel.empty()) return work;
-  const double per_output = static_cast<double>(element_count(kernel)) /
-                            static_cast<double>(std::max<std::int64_t>(kernel[0], 1));
-  work.flops = 2 * per_output * elements_of(shapes.outputs, 0);
-  return work;
+  return "n _" + whole_from(2, view.in(0)) + ", " + one(1) + one(2) + "m _" +
+         whole_from(2, view.in(3)) + ", " + per_channel(4) + per_channel(5) + one(6) + one(7) +
+         "m -> n m" + whole_from(2, view.out(0));
 }
 
 }  // namespace

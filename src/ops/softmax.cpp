@@ -22,7 +22,7 @@ RuleText along_axis(const OpView& view, const char* mark) {
 }
 
 RuleText exchanging_rule(const OpView& view) { return along_axis(view, "~"); }
-RuleText whole_rule(const OpView& view) { return along_axis(view, "^"); }
+RuleText hardmax_rule(const OpView& view) { return along_axis(view, "^"); }
 
 std::size_t axis_of(const LocalContext& context) {
   const std::size_t rank = context.graph.value(context.op.inputs[0]).shape.size();
@@ -99,7 +99,7 @@ std::span<const OpRow> softmax_rows() {
        .flops_per_element = 12,
        .grad = log_softmax_grad,
        .split = split_log_softmax},
-      {.type = "Hardmax", .rule = whole_rule, .flops_per_element = 2, .grad_text = ""},
+      {.type = "Hardmax", .rule = hardmax_rule, .flops_per_element = 2, .grad_text = ""},
   };
   return rows;
 }

@@ -72,4 +72,8 @@ std::string join(const std::vector<std::string>& words) {
 
 std::string whole_dims(std::size_t rank) { return join(std::vector<std::string>(rank, "_")); }
 
+std::string whole_from(std::size_t first, const Shape& shape) {
+  return shape.size() > first ? " " + whole_dims(shape.size() - first) : "";
+}
+
 }  // namespace autopar

@@ -106,6 +106,8 @@ std::span<const OpRow> quantisation_rows();
 std::vector<std::string> dim_names(std::size_t rank, const std::string& stem = "d");
 std::string join(const std::vector<std::string>& words);
 std::string whole_dims(std::size_t rank);  // "_ _ _"
+// " _ _": the dimensions from `first` on.
+std::string whole_from(std::size_t first, const Shape& shape);
 // Counted from 0 where in range.
 std::optional<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 

@@ -32,6 +32,22 @@ struct Window {
   // Rows by which the windows of all parts together begin further to the front.
   std::int64_t drift() const { return transposed ? 0 : input - output * stride; }
 };
+// The extents of the kernel, by the shape of a convolution's weight.
+inline Shape kernel_of(const Shape& weight) {
+  return weight.size() < 2 ? Shape() : Shape(weight.begin() + 2, weight.end());
+}
+
+// Of a convolution whose weight is input kWeight.
+template <std::size_t kWeight>
+Work conv_work(const Op& op, const OpShapes& shapes) {
+  Work work = streaming_work(op, shapes);
+  const Shape& kernel = shape_at(shapes.inputs, kWeight);
+  if (kernel.empty() || kernel[0] == 0) return work;
+  const double per_output = static_cast<double>(element_count(kernel) / kernel[0]);
+  work.flops = 2 * per_output * elements_of(shapes.outputs, 0);
+  return work;
+}
+
 // `kernel`: the extents of the kernel. Nothing where the attributes and the extents do not fit each
 // other, or where ONNX leaves the padding to the runtime (output_shape).
 std::optional<std::vector<Window>> windows_of(const Op& op, const Shape& image, const Shape& output,

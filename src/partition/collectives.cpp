@@ -24,8 +24,6 @@ int small(std::int64_t axis) {
   return axis >= 0 && axis <= std::numeric_limits<int>::max() ? static_cast<int>(axis) : -1;
 }
 
-Error op_error(const Op& op, const std::string& what) { return collective_error(op, what); }
-
 // Before lowering the split axis of AllToAll is called `axis`, as in AbstractCollective.
 std::int64_t split_axis_of(const Op& op) {
   return op.int_attribute("split_axis", op.int_attribute("axis", -1));
@@ -67,12 +65,12 @@ Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
   } else if (const auto* list = std::get_if<std::vector<std::string>>(&names->second)) {
     for (const std::string& name : *list) axes.push_back(mesh.axis_index(name));
   }
-  if (axes.empty()) return op_error(op, "names no mesh axes");
+  if (axes.empty()) return collective_error(op, "names no mesh axes");
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const bool repeated = std::count(axes.begin(), axes.end(), axes[i]) > 1;
     if (axes[i] < 0 || axes[i] >= mesh.rank() || repeated) {
-      return op_error(op, "its mesh axis " + std::to_string(i) +
-                              " is not one of the mesh or stands there twice");
+      return collective_error(op, "its mesh axis " + std::to_string(i) +
+                                      " is not one of the mesh or stands there twice");
     }
   }
   return axes;
@@ -80,8 +78,8 @@ Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
 
 Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, const Shape& input) {
   const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
-  if (!kind) return op_error(op, "is not an op of this domain");
-  if (group_size < 1) return op_error(op, "group_size must be at least 1");
+  if (!kind) return collective_error(op, "is not an op of this domain");
+  if (group_size < 1) return collective_error(op, "group_size must be at least 1");
   const auto rank = static_cast<std::int64_t>(input.size());
   const bool to_all = *kind == CollectiveKind::kAllToAll;
   const std::int64_t axis = to_all ? split_axis_of(op) : op.int_attribute("axis", -1);
@@ -93,13 +91,14 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
   const auto multiply = [&](std::int64_t index) -> Status {
     const std::int64_t extent = dimension(index);
     if (!__builtin_mul_overflow(extent, group_size, &dimension(index))) return Ok{};
-    return op_error(op, "dimension " + std::to_string(index) + " of its input " + to_text(input) +
-                            " times the group's " + std::to_string(group_size) +
-                            " ranks is more than a tensor can have");
+    return collective_error(op, "dimension " + std::to_string(index) + " of its input " +
+                                    to_text(input) + " times the group's " +
+                                    std::to_string(group_size) +
+                                    " ranks is more than a tensor can have");
   };
   const auto bad_axis = [&](const char* name, std::int64_t found) {
-    return op_error(op, std::string(name) + " " + std::to_string(found) +
-                            " is no dimension of its input " + to_text(input));
+    return collective_error(op, std::string(name) + " " + std::to_string(found) +
+                                    " is no dimension of its input " + to_text(input));
   };
   switch (*kind) {
     case CollectiveKind::kAllReduce:
@@ -113,7 +112,7 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
       if (std::all_of(output.begin(), output.end(), [](auto extent) { return extent >= 0; })) {
         return output;
       }
-      return op_error(op, "needs the attribute shape, of static extents");
+      return collective_error(op, "needs the attribute shape, of static extents");
     case CollectiveKind::kAllGather:
       if (axis < 0 || axis >= rank) return bad_axis("axis", axis);
       AUTOPAR_RETURN_IF_ERROR(multiply(axis));
@@ -125,9 +124,9 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
     case CollectiveKind::kShardSlice:
       if (axis < 0 || axis >= rank) return bad_axis(to_all ? "split_axis" : "axis", axis);
       if (dimension(axis) % group_size != 0) {
-        return op_error(op, "dimension " + std::to_string(axis) + " of its input " +
-                                to_text(input) + " is not divisible by the group's " +
-                                std::to_string(group_size) + " ranks");
+        return collective_error(op, "dimension " + std::to_string(axis) + " of its input " +
+                                        to_text(input) + " is not divisible by the group's " +
+                                        std::to_string(group_size) + " ranks");
       }
       dimension(axis) /= group_size;
       if (to_all) AUTOPAR_RETURN_IF_ERROR(multiply(concat_axis));
@@ -143,14 +142,14 @@ Result<TensorType> collective_output_type(const Graph& program, const Op& op,
   if (receives) {
     const std::optional<DType> dtype = dtype_of_number(op.int_attribute("dtype", 0));
     if (!dtype) {
-      return op_error(op,
-                      "needs the attribute dtype, the number of a type in ONNX files (1: "
-                      "float32), found " +
-                          std::to_string(op.int_attribute("dtype", 0)));
+      return collective_error(op,
+                              "needs the attribute dtype, the number of a type in ONNX files (1: "
+                              "float32), found " +
+                                  std::to_string(op.int_attribute("dtype", 0)));
     }
     type.dtype = *dtype;
   } else {
-    if (!op.has_input(0)) return op_error(op, "has no input");
+    if (!op.has_input(0)) return collective_error(op, "has no input");
     type.dtype = program.value(op.inputs[0]).dtype;
   }
   AUTOPAR_TRY(shape, collective_output_shape(
@@ -169,10 +168,11 @@ Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
     const std::optional<Reduction> reduction = reduction_of(op);
     if (!kind || *kind == CollectiveKind::kMakePartial || !op.has_output(0) ||
         (*kind != CollectiveKind::kRecv && !op.has_input(0))) {
-      return op_error(op, "is not a collective of a lowered program");
+      return collective_error(op, "is not a collective of a lowered program");
     }
     if (!reduction) {
-      return op_error(op, "unknown reduce_op '" + op.string_attribute("reduce_op", "") + "'");
+      return collective_error(op,
+                              "unknown reduce_op '" + op.string_attribute("reduce_op", "") + "'");
     }
     ProgramCollective found;
     found.op = OpId(static_cast<std::int64_t>(o));

@@ -22,15 +22,15 @@ OpId adding_op(const Graph& graph, OpId product) {
 
 // How many parts the counts of A and B make of the rows and columns of the result, and of what is
 // summed over.
-struct Parts {
+struct ProductParts {
   std::int64_t rows = 1, columns = 1, summed = 1;
 };
-std::optional<Parts> parts_of(const OpPin& pin, const Op& product) {
+std::optional<ProductParts> parts_of(const OpPin& pin, const Op& product) {
   const auto& counts = *pin.in_strategy;
   if (counts.size() < 2 || counts[0].size() != 2 || counts[1].size() != 2) return {};
   const std::size_t row = product.int_attribute("transA", 0) != 0 ? 1 : 0;
   const std::size_t column = product.int_attribute("transB", 0) != 0 ? 0 : 1;
-  return Parts{counts[0][row], counts[1][column], counts[0][1 - row]};
+  return ProductParts{counts[0][row], counts[1][column], counts[0][1 - row]};
 }
 
 // C is broadcast to the result: where it has a dimension, it is cut as the result is.

@@ -7,19 +7,19 @@ namespace autopar {
 
 namespace {
 
-using Json = nlohmann::json;
+using JsonValue = nlohmann::json;
 
 // For tables only; thrown as nlohmann's own, so that all that a report lacks is told in one way.
-Mesh mesh_of(const Json& list) {
+Mesh mesh_of(const JsonValue& list) {
   if (!list.is_array() || list.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
-    throw Json::type_error::create(302,
-                                   "a mesh must be a list of at most " +
-                                       std::to_string(kMaxMeshAxes) + " axes, but is " +
-                                       found_text(list),
-                                   &list);
+    throw JsonValue::type_error::create(302,
+                                        "a mesh must be a list of at most " +
+                                            std::to_string(kMaxMeshAxes) + " axes, but is " +
+                                            found_text(list),
+                                        &list);
   }
   Mesh mesh;
-  for (const Json& axis : list) {
+  for (const JsonValue& axis : list) {
     Axis a;
     a.name = axis.at("name").get<std::string>();
     a.size = axis.at("size").get<std::int64_t>();
@@ -28,10 +28,10 @@ Mesh mesh_of(const Json& list) {
   return mesh;
 }
 
-void read_picked(const Json& j, const std::string& cost_model, Picked& picked) {
+void read_picked(const JsonValue& j, const std::string& cost_model, Picked& picked) {
   picked.searcher = j.at("searcher").get<std::string>();
   picked.why = j.at("why").get<std::string>();
-  for (const Json& t : j.at("tried")) {
+  for (const JsonValue& t : j.at("tried")) {
     picked.tried.push_back(
         {t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
          t.value(price_key("", cost_model), t.value(price_key("no_less_than", cost_model), 0.0)),
@@ -39,8 +39,8 @@ void read_picked(const Json& j, const std::string& cost_model, Picked& picked) {
   }
 }
 
-void read_facts(const Json& j, Report& r) {
-  const Json& model = j.at("model");
+void read_facts(const JsonValue& j, Report& r) {
+  const JsonValue& model = j.at("model");
   r.model = model.at("name").get<std::string>();
   r.model_sha256 = model.at("sha256").get<std::string>();
   r.ops = model.at("ops").get<std::size_t>();
@@ -54,14 +54,14 @@ void read_facts(const Json& j, Report& r) {
   r.mesh = mesh_of(j.at("mesh"));
   r.profile = j.value("profile", r.profile);
   if (j.contains("streams")) {
-    const Json& streams = j.at("streams");
+    const JsonValue& streams = j.at("streams");
     r.step = StepTime{j.at("cost").at("seconds").get<double>(),
                       streams.at("compute_seconds").get<double>(),
                       streams.at("communication_seconds").get<double>(),
                       streams.at("host_seconds").get<double>(),
                       {},
                       {streams.at("exposed_communication_seconds").get<double>()}};
-    const Json links = streams.value("links", Json::object());
+    const JsonValue links = streams.value("links", JsonValue::object());
     for (const auto& [tier, seconds] : links.items()) {
       r.links.emplace_back(tier, seconds.get<double>());
     }
@@ -69,8 +69,8 @@ void read_facts(const Json& j, Report& r) {
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
 }
 
-void read_cost(const Json& j, Report& r) {
-  const Json& cost = j.at("cost");
+void read_cost(const JsonValue& j, Report& r) {
+  const JsonValue& cost = j.at("cost");
   r.seconds = price_at(cost, "", r.cost_model);
   r.compute = price_at(cost, "compute", r.cost_model);
   r.communication = price_at(cost, "communication", r.cost_model);
@@ -85,21 +85,21 @@ void read_cost(const Json& j, Report& r) {
   if (j.contains("training")) {
     r.training = training_of_json(j.at("training").dump());
   }
-  for (const Json& trial : j.value("plans_tried", Json::array())) {
-    const Json& cost = trial.at(unit_of(r.cost_model));
+  for (const JsonValue& trial : j.value("plans_tried", JsonValue::array())) {
+    const JsonValue& cost = trial.at(unit_of(r.cost_model));
     r.tried.push_back({trial.at("micro_batches").get<std::int64_t>(),
                        trial.at("recompute").get<std::string>(),
                        cost.is_null() ? 0 : cost.get<double>(),
                        trial.at("outcome") == "nothing cheaper", trial.value("moving", false)});
   }
-  const Json& memory = j.at("memory");
+  const JsonValue& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();
   r.memory.parameters = memory.at("parameters_bytes").get<Bytes>();
   r.memory.constants = memory.at("constants_bytes").get<Bytes>();
   r.memory.activations = memory.at("activations_bytes").get<Bytes>();
   r.memory.reshards = memory.at("reshards_bytes").get<Bytes>();
   if (memory.contains("parts")) {
-    const Json& parts = memory.at("parts");
+    const JsonValue& parts = memory.at("parts");
     const auto bytes = [&parts](const char* key) { return parts.at(key).get<Bytes>(); };
     r.memory_parts = MemoryParts{.data = bytes("data_bytes"),
                                  .parameters = bytes("parameters_bytes"),
@@ -116,8 +116,8 @@ void read_cost(const Json& j, Report& r) {
   if (!memory.at("limit_bytes").is_null()) r.memory_limit = memory.at("limit_bytes").get<Bytes>();
 }
 
-void read_alternatives(const Json& j, Report& r) {
-  for (const Json& b : j.at("baselines")) {
+void read_alternatives(const JsonValue& j, Report& r) {
+  for (const JsonValue& b : j.at("baselines")) {
     Baseline baseline;
     baseline.name = b.at("name").get<std::string>();
     baseline.found = b.at("found").get<bool>();
@@ -129,7 +129,7 @@ void read_alternatives(const Json& j, Report& r) {
     }
     r.baselines.push_back(std::move(baseline));
   }
-  for (const Json& t : j.at("meshes")) {
+  for (const JsonValue& t : j.at("meshes")) {
     MeshTrial trial;
     trial.mesh = mesh_of(t.at("mesh"));
     const std::string end = t.at("end").get<std::string>();
@@ -148,19 +148,19 @@ void read_alternatives(const Json& j, Report& r) {
   }
 }
 
-void read_details(const Json& j, Report& r) {
-  for (const Json& c : j.at("collectives")) {
+void read_details(const JsonValue& j, Report& r) {
+  for (const JsonValue& c : j.at("collectives")) {
     r.collectives.push_back({c.at("kind").get<std::string>(), c.at("mesh_axes").get<std::string>(),
                              c.at("count").get<int>(), price_at(c, "", r.cost_model),
                              c.at("sent_bytes").get<double>(), c.value("exposed_seconds", 0.0)});
   }
-  for (const Json& op : j.at("ops")) {
+  for (const JsonValue& op : j.at("ops")) {
     r.op_costs.push_back({op.at("name").get<std::string>(), op.at("type").get<std::string>(),
                           op.at("assignment").get<std::string>(), op.at("in_strategy").dump(),
                           price_at(op, "compute", r.cost_model),
                           price_at(op, "communication", r.cost_model)});
   }
-  for (const Json& s : j.at("reshards")) {
+  for (const JsonValue& s : j.at("reshards")) {
     r.reshards.push_back({s.at("tensor").get<std::string>(), s.at("reader").get<std::string>(),
                           s.at("from").get<std::string>(), s.at("to").get<std::string>(),
                           s.at("steps").get<std::vector<std::string>>(),
@@ -170,8 +170,8 @@ void read_details(const Json& j, Report& r) {
 
 }  // namespace
 
-double price_at(const Json& j, const std::string& of, const std::string& cost_model) {
-  const Json& price = j.at(price_key(of, cost_model));
+double price_at(const JsonValue& j, const std::string& of, const std::string& cost_model) {
+  const JsonValue& price = j.at(price_key(of, cost_model));
   return price.is_null() ? kInfinity : price.get<double>();
 }
 
@@ -188,7 +188,7 @@ Result<Report> report_of_json(const std::string& text, const std::string& path) 
     read_details(j, report);
     report.propagation = propagation_of(j, report.cost_model);
     return report;
-  } catch (const Json::exception& error) {
+  } catch (const JsonValue::exception& error) {
     return input_error(path + ": is not a report: " + message_of(error));
   }
 }

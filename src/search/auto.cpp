@@ -17,7 +17,7 @@ namespace {
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
 constexpr Seconds kInterruptedSeconds = 1;  // for each baseline after an interrupt without a plan
-constexpr double kSurely = 0.9;  // of what a quick searcher found: a better one there may be
+constexpr double kBetterAtMost = 0.9;       // times what a quick searcher found
 constexpr int kMaxImprovedAxes = 4;
 // With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
 // bytes for each of these (measured on four axes), so about a GiB at most.
@@ -128,7 +128,7 @@ struct Auto {
     if (!unlimited) return keep(name, std::move(unlimited));
     if (unlimited->cost.memory.total <= plan_limit(request))
       return keep(name, std::move(unlimited));
-    const double least = unlimited->cost.time() * (1 - request.solve.gap) * kSurely;
+    const double least = unlimited->cost.time() * (1 - request.solve.gap) * kBetterAtMost;
     if (best->cost.time() > least) return run(name, mesh);
     tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});
   }

@@ -31,12 +31,12 @@ class Closing {
       limit_small_gap(limit);
       if (worthwhile && bound_ < cutoff_ && cutoff_ < kInfinity) guess(part);
     }
-    double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
+    double part = cutoff_ < kInfinity ? effort::close::kFirstPart : 1.0;
     while (worthwhile && bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
       limit_small_gap(limit);
       const bool was_free = cutoff_ == kInfinity;
       const bool closed = attempt(part);
-      part = was_free && cutoff_ < kInfinity ? kFirstPart
+      part = was_free && cutoff_ < kInfinity ? effort::close::kFirstPart
              : closed                        ? std::min(1.0, 2 * part)
                                              : part * kLessFar;
     }
@@ -56,7 +56,7 @@ class Closing {
   // From when a gap is first small, so much work is left.
   void limit_small_gap(double limit) {
     if (budget_.patient) return;
-    for (const SmallGap& small : kSmallGaps) {
+    for (const SmallGap& small : effort::close::kSmallGaps) {
       if (cutoff_ - bound_ >= small.gap * cutoff_ || small_ <= small.gap) continue;
       budget_.work_limit =
           std::min({limit, budget_.work_limit, budget_.work + budget_.effort * small.work});

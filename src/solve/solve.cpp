@@ -169,7 +169,7 @@ class Search {
 
   bool close_enough() const {
     return race_.feasible() && !options_.patient && budget_.work > options_.effort * kCheapWork &&
-           race_.cost - race_.bound <= kCloseEnough / options_.effort * race_.cost;
+           race_.cost - race_.bound <= effort::solve::kCloseEnough / options_.effort * race_.cost;
   }
 
   // What is left below the cost is less than the sums' rounding.

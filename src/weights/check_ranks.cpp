@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kAdvice =
+constexpr const char* kChangedFolder =
     "; the folder was changed after the plan was written, or is of another plan: write the plan "
     "anew (search, apply), or its folders (reshard-weights)";
 
@@ -30,7 +30,7 @@ Status check_weights(const PlanFile& plan, const std::string& path) {
     const auto found = entries.find(value.name);
     if (found == entries.end()) {
       return input_error(path + ": has no weight '" + value.name + "', which the plan reads" +
-                         kAdvice);
+                         kChangedFolder);
     }
     const SafetensorsEntry& entry = *found->second;
     const bool fits = entry.dtype == value.dtype && entry.shape == value.shape &&
@@ -39,7 +39,7 @@ Status check_weights(const PlanFile& plan, const std::string& path) {
     return input_error(path + ": weight '" + value.name + "': expected " + name_of(value.dtype) +
                        to_text(value.shape) + " at byte " + std::to_string(external->offset) +
                        ", found " + name_of(entry.dtype) + to_text(entry.shape) + " at byte " +
-                       std::to_string(entry.offset) + kAdvice);
+                       std::to_string(entry.offset) + kChangedFolder);
   }
   return Ok{};
 }
@@ -54,13 +54,13 @@ Status check_rank_plans(const PlanFile& plan, const std::string& plan_path,
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
       return input_error(path + ": is not there, but rank " + std::to_string(rank) + " runs it" +
-                         kAdvice);
+                         kChangedFolder);
     }
     if (known.insert({status.st_dev, status.st_ino}).second) {
       AUTOPAR_TRY(difference, difference_of_programs(path, plan_path));
       if (!difference.empty()) {
         return input_error(path + ": is not the program of " + plan_path + ": " + difference +
-                           kAdvice);
+                           kChangedFolder);
       }
     }
     const std::string weights = (fs::path(path).parent_path() / kWeightsFile).string();

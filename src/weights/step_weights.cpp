@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kAdvice =
+constexpr const char* kFilesOfAnotherPlan =
     "; the files are of another plan, with other stages or layouts: write them anew by `autopar "
     "reshard-weights --from WEIGHTS --to DIR`, where WEIGHTS is the folder that they are of, or a "
     "file";
@@ -89,20 +89,20 @@ Result<SafetensorsFile> read_rank_file(const StepLayout& layout, const std::stri
     const auto place = expected.find(entry.name);
     if (place == expected.end()) {
       return input_error(path + ": holds '" + entry.name + "', which rank " + std::to_string(rank) +
-                         " of the step does not read" + kAdvice);
+                         " of the step does not read" + kFilesOfAnotherPlan);
     }
     const BoundaryValue& value = place->second.value;
     const Box box = box_on(place->second, rank);
     if (entry.dtype != value.dtype || entry.shape != box.extent) {
       return input_error(path + ": '" + entry.name + "' is " + type_text(entry.dtype, entry.shape) +
-                         ", expected " + type_text(value.dtype, box.extent) + kAdvice);
+                         ", expected " + type_text(value.dtype, box.extent) + kFilesOfAnotherPlan);
     }
     found.insert(entry.name);
   }
   for (const auto& [name, place] : expected) {
     if (found.count(name) != 0 || has_name(layout.roles.states, name)) continue;
     return input_error(path + ": lacks '" + name + "', which rank " + std::to_string(rank) +
-                       " of the step reads" + kAdvice);
+                       " of the step reads" + kFilesOfAnotherPlan);
   }
   return file;
 }
@@ -276,7 +276,7 @@ Result<StoredTensors> stored_in_step(const StepLayout& layout, const std::string
     if (holders[name] == layout.whole.at(name).ranks->size()) continue;
     return input_error(folder + ": " + std::to_string(holders[name]) + " of the " +
                        std::to_string(layout.whole.at(name).ranks->size()) + " ranks that hold '" +
-                       name + "' have it in their files" + kAdvice);
+                       name + "' have it in their files" + kFilesOfAnotherPlan);
   }
   return tensors;
 }

@@ -9,7 +9,7 @@ namespace autopar {
 
 namespace {
 
-constexpr Seconds kLimit = 60;  // a driver that has to wake up its GPUs
+constexpr Seconds kGpuLimit = 60;  // a driver that has to wake up its GPUs
 
 std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
@@ -119,8 +119,8 @@ Facts look_at_nccl_ranks() {
 }
 
 Finding driver() {
-  Finding finding =
-      finding_of("GPUs", "cuda_driver", "CUDA driver and GPUs", look_apart(look_at_driver, kLimit));
+  Finding finding = finding_of("GPUs", "cuda_driver", "CUDA driver and GPUs",
+                               look_apart(look_at_driver, kGpuLimit));
   if (finding.state == Found::kOk && fact(finding.facts, "gpus") == "0") {
     finding.state = Found::kAbsent;
     finding.what = "the driver finds no GPU";
@@ -138,7 +138,7 @@ Finding driver() {
 
 Finding runtime() {
   Finding finding =
-      finding_of("GPUs", "cuda_runtime", "CUDA runtime", look_apart(look_at_runtime, kLimit));
+      finding_of("GPUs", "cuda_runtime", "CUDA runtime", look_apart(look_at_runtime, kGpuLimit));
   if (finding.state != Found::kOk) {
     finding.without =
         "--ranks-by nccl does not work: install the CUDA toolkit or the Python package "
@@ -152,7 +152,7 @@ Finding runtime() {
 }
 
 Finding nccl() {
-  Finding finding = finding_of("GPUs", "nccl", "NCCL", look_apart(look_at_nccl, kLimit));
+  Finding finding = finding_of("GPUs", "nccl", "NCCL", look_apart(look_at_nccl, kGpuLimit));
   if (finding.state != Found::kOk) {
     finding.without =
         "--ranks-by nccl does not work: install the package libnccl2 or the Python package "
@@ -165,7 +165,7 @@ Finding nccl() {
 
 Finding nccl_ranks() {
   Finding finding =
-      finding_of("GPUs", "nccl_ranks", "ranks by NCCL", look_apart(look_at_nccl_ranks, kLimit));
+      finding_of("GPUs", "nccl_ranks", "ranks by NCCL", look_apart(look_at_nccl_ranks, kGpuLimit));
   if (finding.state == Found::kOk) {
     finding.what = fact(finding.facts, "version");
   } else {

@@ -12,7 +12,7 @@ namespace autopar {
 
 namespace {
 
-constexpr Seconds kLimit = 30;  // a file system of a cluster may be slow
+constexpr Seconds kLibraryLimit = 30;  // a file system of a cluster may be slow
 
 struct KnownMpi {
   const char* name;
@@ -51,7 +51,7 @@ Facts look_at_mpi(const std::string& name) {
 
 Finding onnx_runtime() {
   Finding finding = finding_of("libraries", "onnx_runtime", "ONNX Runtime",
-                               look_apart(look_at_onnx_runtime, kLimit));
+                               look_apart(look_at_onnx_runtime, kLibraryLimit));
   if (finding.state == Found::kOk) {
     finding.what = fact(finding.facts, "version") + ", " + fact(finding.facts, "path");
     return finding;
@@ -81,7 +81,7 @@ Finding cuda_provider(const Finding& runtime) {
 Finding mpi(const KnownMpi& known) {
   const std::vector<std::string> built = built_mpi_names();
   const bool is_built = std::find(built.begin(), built.end(), known.name) != built.end();
-  const Facts facts = is_built ? look_apart([&] { return look_at_mpi(known.name); }, kLimit)
+  const Facts facts = is_built ? look_apart([&] { return look_at_mpi(known.name); }, kLibraryLimit)
                                : Facts{{"absent", "this program was built without it"}};
   Finding finding = finding_of("libraries", std::string("mpi_") + known.name, known.text, facts);
   if (finding.state == Found::kOk) {

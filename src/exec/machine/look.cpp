@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kEnd = "that is all";
 
 // Lines: name and value in turn, and a last one that shows that nothing is missing.
-std::string to_text(const Facts& facts) {
+std::string lines_of(const Facts& facts) {
   std::string text;
   for (const auto& [name, value] : facts) {
     std::string line = value;
@@ -55,9 +55,9 @@ void silence() {
   silence();
   std::string text;
   try {
-    text = to_text(look());
+    text = lines_of(look());
   } catch (const std::exception& exception) {
-    text = to_text({{"broken", exception.what()}});
+    text = lines_of({{"broken", exception.what()}});
   }
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t n = write(to, text.data() + done, text.size() - done);

@@ -21,9 +21,6 @@ constexpr int kSpins = 2000;    // polls before sleeping between them
 constexpr const char* kMakesCommunicator = "the making of its group's communicator";
 constexpr auto kSleep = std::chrono::microseconds(50);
 
-std::size_t element_size(const CollectiveCall& call) {
-  return static_cast<std::size_t>(size_of(call.dtype));
-}
 std::size_t bytes_of(const CollectiveCall& call, const Shape& shape) {
   return static_cast<std::size_t>(element_count(shape)) * element_size(call);
 }

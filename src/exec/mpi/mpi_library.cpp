@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "exec/environment.hpp"
 #include "exec/own_files.hpp"
 
 #ifndef AUTOPAR_MPI_NAMES
@@ -16,11 +17,6 @@
 namespace autopar {
 
 namespace {
-
-const char* variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr && *text != '\0' ? text : nullptr;
-}
 
 std::vector<std::string> split(const char* text) {
   std::vector<std::string> parts;

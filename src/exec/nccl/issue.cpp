@@ -118,16 +118,16 @@ struct Call {
   std::size_t element_size() const { return static_cast<std::size_t>(size_of(of.dtype)); }
 };
 
-struct Reduction {
+struct NcclReduction {
   ncclDataType_t type;
   ncclRedOp_t op;
 };
-Result<Reduction> reduction_of(const CollectiveCall& call) {
+Result<NcclReduction> reduction_of(const CollectiveCall& call) {
   const auto type = type_of(call.dtype);
   const auto op = parse_reduce_op(call.reduce_op);
   if (!type) return input_error("NCCL cannot reduce " + std::string(name_of(call.dtype)));
   if (!op) return input_error("unknown reduce_op '" + call.reduce_op + "'");
-  return Reduction{*type, op_of(*op, call.dtype)};
+  return NcclReduction{*type, op_of(*op, call.dtype)};
 }
 
 Result<Waited> all_reduce(const Issuer& with, const Call& call, const void* input, void* output) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "exec/environment.hpp"
+
 namespace autopar {
 
 namespace {
@@ -24,11 +26,6 @@ constexpr Variables kLaunchers[] = {
     // Not SLURM_NTASKS, which a batch script has too.
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
 };
-
-const char* variable(const char* name) {
-  const char* text = name == nullptr ? nullptr : std::getenv(name);
-  return text != nullptr && *text != '\0' ? text : nullptr;
-}
 
 // The number in a variable, `fallback` where it is not set.
 Result<int> number(const char* name, int fallback) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 256 << 10;
 constexpr int kReads = 16;  // then it is another connection's turn
-constexpr auto kLookAgain = std::chrono::milliseconds(50);
+constexpr auto kLookForRoom = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -81,7 +81,7 @@ bool Link::wait_until_sent(std::size_t most, SteadyTime until,
   std::unique_lock lock(mutex_);
   while (!is_gone_ && unsent() > most) {
     if (give_up() || std::chrono::steady_clock::now() >= until) return false;
-    changed_.wait_for(lock, kLookAgain);
+    changed_.wait_for(lock, kLookForRoom);
   }
   return true;
 }

@@ -52,9 +52,9 @@ void give_up(Attempt& attempt, const std::string& problem) {
   attempt.again = Clock::now() + kAgain;
 }
 
-class Caller {
+class Rank0Caller {
  public:
-  Caller(const Rank0Address& address, int rank, int size)
+  Rank0Caller(const Rank0Address& address, int rank, int size)
       : address_(address), rank_(rank), size_(size) {}
 
   Result<JoinedRank> call(Seconds timeout) {
@@ -202,7 +202,7 @@ class Caller {
 }  // namespace
 
 Result<JoinedRank> reach_rank_0(const Rank0Address& address, int rank, int size, Seconds timeout) {
-  Caller caller(address, rank, size);
+  Rank0Caller caller(address, rank, size);
   return caller.call(timeout);
 }
 

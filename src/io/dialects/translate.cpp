@@ -35,17 +35,17 @@ bool is_ort_collective(const std::string& type) {
   return types.count(type) > 0;
 }
 
-using Functions = std::set<std::pair<std::string, std::string>>;  // domain, name
+using FunctionNames = std::set<std::pair<std::string, std::string>>;  // domain, name
 
-Functions functions_of(const onnx::ModelProto& model) {
-  Functions functions;
+FunctionNames function_names_of(const onnx::ModelProto& model) {
+  FunctionNames functions;
   for (const auto& function : model.functions()) {
     functions.insert({function.domain(), function.name()});
   }
   return functions;
 }
 
-Speaks speaks(const onnx::NodeProto& node, const Functions& functions) {
+Speaks speaks(const onnx::NodeProto& node, const FunctionNames& functions) {
   const bool microsoft = node.domain() == "com.microsoft" && is_ort_collective(node.op_type());
   if (!microsoft && node.op_type() != "DistCollective") return Speaks::kNothing;
   if (functions.count({node.domain(), node.op_type()}) > 0) return Speaks::kNothing;
@@ -87,7 +87,7 @@ Result<std::int64_t> ranks_told(const onnx::ModelProto& model) {
 }  // namespace
 
 std::optional<std::string> foreign_collective(onnx::ModelProto& model) {
-  const Functions functions = functions_of(model);
+  const FunctionNames functions = function_names_of(model);
   std::optional<std::string> found;
   const Status walked = each(model, [&](const onnx::NodeProto& node) -> Status {
     if (!found && speaks(node, functions) != Speaks::kNothing) found = foreign_label(node);
@@ -98,7 +98,7 @@ std::optional<std::string> foreign_collective(onnx::ModelProto& model) {
 }
 
 Result<std::string> translate_collectives(onnx::ModelProto& model, std::int64_t ranks) {
-  const Functions functions = functions_of(model);
+  const FunctionNames functions = function_names_of(model);
   std::int64_t said = 0;
   bool trt = false, ort = false;
   AUTOPAR_RETURN_IF_ERROR(each(model, [&](const onnx::NodeProto& node) -> Status {

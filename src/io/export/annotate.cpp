@@ -18,6 +18,7 @@
 #include "autopar/hub_ops.hpp"
 #include "io/export/external_data.hpp"
 #include "io/files/json.hpp"
+#include "io/import/external_locations.hpp"
 #include "io/import/proto_op.hpp"
 #include "io/onnx_read.hpp"
 
@@ -386,12 +387,8 @@ Result<std::vector<std::string>> write_annotated(const std::string& model_path, 
 
   Graph external;
   external_values(model.graph(), external);
-  const auto folder_of = [](const std::string& name) {
-    const fs::path folder = fs::path(name).parent_path();
-    return folder.empty() ? std::string(".") : folder.string();
-  };
-  AUTOPAR_TRY(warnings, place_external_data(external, folder_of(model_path), folder_of(path),
-                                            kLinkBytes, files));
+  AUTOPAR_TRY(warnings, place_external_data(external, folder_of(model_path).string(),
+                                            folder_of(path).string(), kLinkBytes, files));
   AUTOPAR_RETURN_IF_ERROR(write_proto(model, path, files));
   for (const std::string& warning : annotator.warnings()) warnings.push_back(warning);
   return warnings;

@@ -7,9 +7,9 @@
 namespace autopar {
 namespace {
 
-class Reader {
+class ProtoReader {
  public:
-  Reader(LeanModel& model, std::string where)
+  ProtoReader(LeanModel& model, std::string where)
       : model_(model), proto_(*model.proto.mutable_graph()), where_(std::move(where)) {}
 
   Result<Graph> run(std::int64_t opset) {
@@ -182,7 +182,7 @@ Result<Graph> graph_of(LeanModel& model, const std::string& where) {
   for (const auto& import : model.proto.opset_import()) {
     if (import.domain().empty() || import.domain() == "ai.onnx") opset = import.version();
   }
-  return Reader(model, where).run(opset);
+  return ProtoReader(model, where).run(opset);
 }
 
 }  // namespace autopar

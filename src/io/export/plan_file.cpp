@@ -14,15 +14,11 @@
 #include "io/export/plan_metadata.hpp"
 #include "io/export/programs.hpp"
 #include "io/files/json.hpp"
+#include "io/import/external_locations.hpp"
 #include "support/parallel.hpp"
 
 namespace autopar {
 namespace {
-
-std::string folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return folder.empty() ? "." : folder.string();
-}
 
 Status check_opset(const onnx::ModelProto& model, const std::string& path) {
   for (const auto& import : model.opset_import()) {
@@ -191,8 +187,9 @@ Result<std::vector<std::string>> write_plans(const std::vector<PlanToWrite>& pla
   std::vector<std::string> warnings;
   for (std::size_t p = 0; p < plans.size(); ++p) {
     if (!model_folder.empty()) {
-      AUTOPAR_TRY(placed, place_external_data(plans[p].plan.program, model_folder,
-                                              folder_of(plans[p].path), kLinkBytes, files));
+      AUTOPAR_TRY(placed,
+                  place_external_data(plans[p].plan.program, model_folder,
+                                      folder_of(plans[p].path).string(), kLinkBytes, files));
       for (std::string& warning : placed) {
         if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
         warnings.push_back(std::move(warning));

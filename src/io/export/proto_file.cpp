@@ -18,6 +18,7 @@
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/import/external_locations.hpp"
+#include "io/proto_tag.hpp"
 
 namespace autopar {
 namespace {
@@ -27,10 +28,6 @@ using google::protobuf::internal::WireFormatLite;
 
 // Protobuf counts bytes with 31 bits.
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();
-
-std::uint32_t tag_of(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
 
 // Of a message as a field, tag and length included.
 std::size_t field_bytes(int field, std::size_t message_bytes) {

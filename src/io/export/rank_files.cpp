@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFormat = "autopar-dialect";
+constexpr const char* kDialectFormat = "autopar-dialect";
 
 struct RankFiles {
   std::int64_t world_size = 0;
@@ -31,7 +31,7 @@ struct RankFiles {
 };
 
 Result<RankFiles> parse_list(const Json& json, const nlohmann::json& document) {
-  AUTOPAR_RETURN_IF_ERROR(check_format(json, kFormat, 1));
+  AUTOPAR_RETURN_IF_ERROR(check_format(json, kDialectFormat, 1));
   RankFiles list;
   AUTOPAR_TRY(size_field, json.at("world_size"));
   AUTOPAR_TRY(world_size, size_field.integer());

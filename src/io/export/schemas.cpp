@@ -19,7 +19,7 @@ struct Row {
   bool message = false;  // Send, Recv: groups are pairs, mesh_axes may be absent
 };
 
-const std::vector<Row>& rows() {
+const std::vector<Row>& schema_rows() {
   static const std::vector<Row> table = {
       {"AllReduce", "The reduction over the group.", {}, true, false},
       {"AllGather", "The group's inputs concatenated along axis.", {"axis"}, false, false},
@@ -135,7 +135,7 @@ void register_collective_schemas() {
   std::call_once(once, [] {
     onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(kCollectiveDomain,
                                                                                 1, 1);
-    for (const Row& row : rows()) onnx::RegisterSchema(schema_of(row), 0, true, true);
+    for (const Row& row : schema_rows()) onnx::RegisterSchema(schema_of(row), 0, true, true);
   });
 }
 

@@ -14,13 +14,6 @@ Result<double> positive(const Json& owner, const std::string& key) {
   return number;
 }
 
-Result<std::int64_t> positive_integer(const Json& owner, const std::string& key) {
-  AUTOPAR_TRY(field, owner.at(key));
-  AUTOPAR_TRY(number, field.integer());
-  if (number < 1) return field.expected("a positive integer");
-  return number;
-}
-
 Result<std::string> text_at(const Json& owner, const std::string& key) {
   AUTOPAR_TRY(field, owner.at(key));
   return field.text();

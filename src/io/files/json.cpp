@@ -154,4 +154,11 @@ std::string json_mesh(const Mesh& mesh, const std::vector<std::string>& tier_nam
   });
 }
 
+Result<std::int64_t> positive_integer(const Json& owner, const std::string& key) {
+  AUTOPAR_TRY(field, owner.at(key));
+  AUTOPAR_TRY(number, field.integer());
+  if (number < 1) return field.expected("a positive integer");
+  return number;
+}
+
 }  // namespace autopar

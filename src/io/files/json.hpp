@@ -39,6 +39,7 @@ class Json {
   std::string file_;
   std::string path_;
 };
+Result<std::int64_t> positive_integer(const Json& owner, const std::string& key);
 // The document's format and version must be these.
 Status check_format(const Json& document, const std::string& format, std::int64_t version);
 

@@ -35,17 +35,17 @@ void collect(const onnx::GraphProto& graph, std::set<std::string>& locations) {
   collect_of(graph.node(), locations);
 }
 
-fs::path folder_of(const fs::path& file) {
-  const fs::path folder = file.parent_path();
-  return folder.empty() ? fs::path(".") : folder;
-}
-
 bool is_within(const fs::path& file, const fs::path& folder) {
   const auto [rest, other] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   return rest == folder.end();
 }
 
 }  // namespace
+
+fs::path folder_of(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  return folder.empty() ? fs::path(".") : folder;
+}
 
 bool is_below_folder(const std::string& location) {
   const fs::path path(location);

@@ -6,6 +6,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 
 namespace autopar {
 
+// "." where the path names none.
+std::filesystem::path folder_of(const std::filesystem::path& file);
 // By its words alone.
 bool is_below_folder(const std::string& location);
 // By where links lead, for the model at `path`. Files need not exist.

@@ -13,16 +13,13 @@
 #include "io/import/external_locations.hpp"
 #include "io/import/proto_tensor.hpp"
 #include "io/onnx_read.hpp"
+#include "io/proto_tag.hpp"
 
 namespace autopar {
 namespace {
 
 namespace pb = google::protobuf::io;
 using google::protobuf::internal::WireFormatLite;
-
-std::uint32_t tag_of(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
 
 class Scan {
  public:

@@ -12,17 +12,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFormat = "autopar-step";
-constexpr std::int64_t kVersion = 1;
+constexpr const char* kStepFormat = "autopar-step";
+constexpr std::int64_t kStepVersion = 1;
 constexpr const char* kFile = "step.json";
 constexpr std::string_view kConcat = "concat:";
-
-Result<std::int64_t> positive(const Json& document, const std::string& key) {
-  AUTOPAR_TRY(field, document.at(key));
-  AUTOPAR_TRY(number, field.integer());
-  if (number < 1) return field.expected("a positive integer");
-  return number;
-}
 
 Result<StepProgram> program_of_json(const Json& json) {
   StepProgram program;
@@ -87,15 +80,15 @@ Status read_values(const Json& document, Step& step) {
 }
 
 Result<Step> step_of_json(const Json& document) {
-  AUTOPAR_RETURN_IF_ERROR(check_format(document, kFormat, kVersion));
+  AUTOPAR_RETURN_IF_ERROR(check_format(document, kStepFormat, kStepVersion));
   Step step;
-  AUTOPAR_TRY(world_size, positive(document, "world_size"));
+  AUTOPAR_TRY(world_size, positive_integer(document, "world_size"));
   step.world_size = world_size;
-  AUTOPAR_TRY(micro_batches, positive(document, "micro_batches"));
+  AUTOPAR_TRY(micro_batches, positive_integer(document, "micro_batches"));
   step.micro_batches = micro_batches;
   AUTOPAR_TRY(copies_field, document.find("copies"));
   if (copies_field) {
-    AUTOPAR_TRY(copies, positive(document, "copies"));
+    AUTOPAR_TRY(copies, positive_integer(document, "copies"));
     step.copies = copies;
   }
   AUTOPAR_TRY(schedule_field, document.at("schedule"));
@@ -114,8 +107,8 @@ Result<Step> step_of_json(const Json& document) {
 }  // namespace
 
 std::string step_json_text(const Step& step) {
-  std::string text = std::string("{\"format\": \"") + kFormat +
-                     "\", \"version\": " + std::to_string(kVersion) +
+  std::string text = std::string("{\"format\": \"") + kStepFormat +
+                     "\", \"version\": " + std::to_string(kStepVersion) +
                      ", \"world_size\": " + std::to_string(step.world_size) +
                      ", \"micro_batches\": " + std::to_string(step.micro_batches) +
                      (step.copies > 1 ? ", \"copies\": " + std::to_string(step.copies) : "") +

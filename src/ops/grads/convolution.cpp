@@ -2,11 +2,10 @@
 // whose batch is the channels.
 #include "ops/grads/grads.hpp"
 #include "ops/grads/slide.hpp"
+#include "ops/window.hpp"
 
 namespace autopar {
 namespace {
-
-Shape kernel_of(const Shape& weight) { return Shape(weight.begin() + 2, weight.end()); }
 
 // The bias is added at every place of every image.
 ValueId bias_grad(const GradContext& context) {

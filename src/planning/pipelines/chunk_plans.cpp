@@ -210,7 +210,8 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
   ++searched_;
   std::vector<std::pair<Seconds, std::string>> order;
   for (const MeshTrial& trial : (*found)->outcome.trials) {
-    const Seconds time = trial.end == TrialEnd::kPlan ? trial.cost : kFar * trial.lower_bound;
+    const Seconds time =
+        trial.end == TrialEnd::kPlan ? trial.cost : tuning::chunks::kFar * trial.lower_bound;
     const bool is_known = trial.end == TrialEnd::kPlan || trial.end == TrialEnd::kPruned;
     if (is_known) order.emplace_back(time, to_text(trial.mesh));
   }
@@ -313,7 +314,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
   PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
-  options.effort *= kEffort;
+  options.effort *= tuning::chunks::kEffort;
   if (recompute) options.recompute = name_of(*recompute);
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";

@@ -11,9 +11,6 @@ namespace autopar {
 
 namespace {
 
-using tuning::paths::kMostChunks;
-using tuning::paths::kNoNews;
-using tuning::paths::kRounds;
 using tuning::paths::kRoundsBetween;
 using tuning::paths::kStay;
 using Path = std::vector<PassCounts>;   // per chunk
@@ -58,14 +55,14 @@ class PathGame {
     AUTOPAR_TRY(first, nearby(std::move(cuts)));
     cuts = std::move(first);
     Seconds before = 0;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < tuning::paths::kRounds; ++round) {
       if (round % kRoundsBetween == 0 && round > 0) {
-        if (best < before * (1 + kNoNews)) break;
+        if (best < before * (1 + tuning::paths::kNoNews)) break;
         before = best;
       }
       AUTOPAR_TRY(longest, add(cuts));
       shortest_ = std::min(shortest_, longest);
-      if (best >= shortest_ * (1 - kNoNews)) break;
+      if (best >= shortest_ * (1 - tuning::paths::kNoNews)) break;
       Path mean = mean_path();
       if (!best_mean.empty()) mean = between(mean, best_mean);
       const auto found = least_cuts(mean);
@@ -106,7 +103,7 @@ class PathGame {
           next[c] = to;
           AUTOPAR_TRY(path, schedule_.longest_path(costs_of(next)));
           const Seconds found = time_of(next, path);
-          if (found >= shortest_ * (1 - kNoNews)) continue;
+          if (found >= shortest_ * (1 - tuning::paths::kNoNews)) continue;
           shortest_ = found;
           cuts = std::move(next);
           AUTOPAR_RETURN_IF_ERROR(add(cuts));
@@ -211,7 +208,7 @@ class PathGame {
 Result<Seconds> bound_by_paths(const PipelineSchedule& schedule, const LeastOfParts& part,
                                std::size_t end, const std::vector<std::size_t>& ends) {
   const std::size_t chunks = schedule.stage_of_chunk.size();
-  if (chunks > end || chunks > kMostChunks) return Seconds{0};
+  if (chunks > end || chunks > tuning::paths::kMostChunks) return Seconds{0};
   AUTOPAR_TRY(simulator, ScheduleSimulator::of(schedule));
   return PathGame(std::move(simulator), chunks, part, end, ends).run();
 }

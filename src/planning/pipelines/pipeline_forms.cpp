@@ -11,8 +11,6 @@ namespace autopar {
 
 namespace {
 
-using tuning::forms::kMostChunks;
-
 bool is_file(const std::string& schedule) {
   return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
 }
@@ -181,7 +179,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
       if (any == ScheduleKind::kGPipe) continue;
       const bool has_any = any == ScheduleKind::kInterleaved;
       const std::int64_t least = least_chunks(any);
-      for (std::int64_t v = least; v <= (has_any ? kMostChunks : least); v *= 2) {
+      for (std::int64_t v = least; v <= (has_any ? tuning::forms::kMostChunks : least); v *= 2) {
         if (chunks > 0 && v != chunks) continue;
         const bool exists = verify_shape(any, {count, v, micro_batches}).ok();
         if (exists) forms.push_back({count, v, name_of(any)});

@@ -18,7 +18,6 @@ namespace autopar {
 
 namespace {
 
-using tuning::outer::kFar;
 using tuning::outer::kFormsAtOnce;
 using tuning::outer::kPerDoubling;
 using tuning::outer::kPerDoublingUnknown;
@@ -109,7 +108,7 @@ class Pipelines {
   // how far a form is above its bound: where that is far from the likeliest, it waits until no
   // other is likelier.
   void guess_far() {
-    const Seconds far = kFar * std::min(best_time(), likeliest());
+    const Seconds far = tuning::outer::kFar * std::min(best_time(), likeliest());
     for (Open& open : open_) {
       FormCandidate& form = open.form;
       if (form.is_estimated || form.guess > 0 || form.form.stages == 1) continue;
@@ -147,7 +146,7 @@ class Pipelines {
       const bool is_next = open->form.is_begun && !open->form.is_estimated;
       is_estimate.push_back(is_for_plan && is_next ? 1 : 0);
     }
-    const Seconds far = kFar * std::min(best_time(), likeliest());
+    const Seconds far = tuning::outer::kFar * std::min(best_time(), likeliest());
     const auto look = [&](std::size_t f) {
       auto& [form, step] = *forms[f];
       return is_estimate[f] != 0 ? step->estimate(form, far) : step->search_units(form);

@@ -19,10 +19,8 @@ namespace autopar {
 namespace {
 
 using tuning::outer::kFarAbove;
-using tuning::outer::kGain;
 using tuning::outer::kHopeless;
 using tuning::outer::kOpenGain;
-using tuning::outer::kRounds;
 using tuning::outer::kSmallStep;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
@@ -254,17 +252,17 @@ Result<std::vector<OpId>> PipelineStep::balanced_by_memory(const FormCandidate& 
   return balanced_by(candidate, {none, none, none, none}, held);
 }
 
-// Then by what the chunks' plans take, as long as that promises more than kGain.
+// Then by what the chunks' plans take, as long as that promises more than tuning::outer::kGain.
 Result<PipelinePlan> PipelineStep::plan_from(Cut cut, const FormCandidate& candidate,
                                              Seconds cutoff, UnitEnds ends) {
   auto& [cuts, seconds, memory] = cut;
   AUTOPAR_TRY(best, planned(candidate, cuts, cutoff, ends));
-  for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
+  for (int round = 0; round < tuning::outer::kRounds && !search_.is_over(); ++round) {
     scale(seconds, best, cuts, memory);
     AUTOPAR_TRY(next, cut_by(candidate, seconds, memory));
     if (next == cuts) break;
     AUTOPAR_TRY(promised, time_by(best, next, seconds, memory));
-    if (promised > best.times.makespan * (1 - kGain)) break;
+    if (promised > best.times.makespan * (1 - tuning::outer::kGain)) break;
     auto plan = planned(candidate, next, std::min(cutoff, best.times.makespan), ends);
     if (!plan || plan->times.makespan >= best.times.makespan) break;
     best = std::move(*plan);

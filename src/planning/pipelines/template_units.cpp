@@ -66,7 +66,7 @@ Result<std::unique_ptr<TemplateUnits>> TemplateUnits::of(const Inputs& step,
   const Graph& graph = step.model.graph;
   AUTOPAR_TRY(seconds, seconds_of_ops(step, graph, options.updates));
   AUTOPAR_TRY(found, units_of(graph, layer_cuts(graph, seconds, options.updates), options.updates,
-                              kMostKinds));
+                              tuning::templates::kMostKinds));
   units->units_ = std::move(found);
   if (units->units_.cuts.size() < 2) {
     return infeasible_error(
@@ -76,7 +76,7 @@ Result<std::unique_ptr<TemplateUnits>> TemplateUnits::of(const Inputs& step,
     return infeasible_error("templates of pipelines are priced by what lies between " +
                             std::to_string(units->units_.cuts.size()) +
                             " places that are alike, which is of more than " +
-                            std::to_string(kMostKinds) + " kinds");
+                            std::to_string(tuning::templates::kMostKinds) + " kinds");
   }
   units->bare_.emplace(without_graph(step, step.cluster));
   return units;
@@ -253,7 +253,7 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
 
 Result<const std::vector<UnitPrice>*> TemplatePlans::at(std::size_t which) {
   const std::vector<UnitPrice>* none = nullptr;
-  if (which > kPrices) return none;
+  if (which > tuning::templates::kPrices) return none;
   for (std::size_t w = prices_.size(); w <= which; ++w) {
     AUTOPAR_TRY(price, price_of_memory(w));
     auto units = std::make_unique<std::vector<UnitPrice>>();

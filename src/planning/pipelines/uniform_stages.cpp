@@ -413,7 +413,7 @@ class Templates {
   }
 
   // Where one takes so long, what takes no less is not tried.
-  Seconds too_far() const { return std::min(kFar * best_, worthwhile()); }
+  Seconds too_far() const { return std::min(tuning::templates::kFar * best_, worthwhile()); }
 
   std::vector<Recompute> levels() const {
     if (const auto asked = parse_recompute(step_->asked->options.recompute)) return {*asked};

@@ -1,13 +1,12 @@
 // Whom the ops of a plan follow that was not found breadth first.
 #include <deque>
 
+#include "search/propagate/at.hpp"
 #include "search/propagate/propagate.hpp"
 
 namespace autopar {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Floods the plan from all seeds at once, from op to op where both want a tensor alike.
 class Agreement {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "search/propagate/at.hpp"
+
 namespace autopar {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double least(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "search/batch.hpp"
+#include "search/propagate/at.hpp"
 #include "search/propagate/beliefs.hpp"
 #include "search/propagate/origins.hpp"
 #include "search/propagate/propagate.hpp"
@@ -11,8 +12,6 @@
 namespace autopar {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Who makes what an op reads, and who reads what it makes; by activations, ascending.
 struct Flow {

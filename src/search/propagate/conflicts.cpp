@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <map>
 
+#include "search/propagate/at.hpp"
 #include "search/propagate/origins.hpp"
 #include "search/propagate/propagate.hpp"
 
 namespace autopar {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Whether the only difference is that partial sums were reduced, maybe into slices.
 bool only_reduces(const Spec& from, const Spec& to) {

@@ -1,12 +1,8 @@
 #include "search/propagate/origins.hpp"
 
+#include "search/propagate/at.hpp"
+
 namespace autopar {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 Origins::Origins(const Graph& graph, const MeshProblem& problem, const Seeds& seeds)
     : graph_(graph),

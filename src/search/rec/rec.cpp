@@ -19,7 +19,7 @@ constexpr double kTooDear = 1.5;
 
 // Where values lie between the ops of the attempts. Without the memory limit first, which is quick
 // and shows whether it matters. Of interest are plans that cost less than `cutoff`.
-struct Placing {
+struct ValuePlacing {
   rec::Attempts& attempts;
   Seconds cutoff = kInfinity;
   std::vector<rec::Attempt> near = {};  // that may fit, which takes long to find out
@@ -82,7 +82,7 @@ SearchOutcome outcome_of(rec::Attempts& attempts) {
 
 Result<SearchOutcome> search_rec(const SearchRequest& request) {
   rec::Attempts attempts(request);
-  Placing placing{attempts};
+  ValuePlacing placing{attempts};
   AUTOPAR_TRY(made, attempts.make({}));
   for (rec::Attempt& attempt : made) {
     if (attempts.stopped() && &attempt != &made.front()) break;
@@ -102,7 +102,7 @@ Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request,
   if (request.mesh && is_proven(*request.mesh)) return none;
   rec::Attempts attempts(request);
   attempts.may_end_without = true;
-  Placing placing{attempts, proven.cost / kSurely};
+  ValuePlacing placing{attempts, proven.cost / kSurely};
   auto made_now = attempts.make({});
   if (!made_now && attempts.stopped()) return none;
   AUTOPAR_TRY(made, std::move(made_now));

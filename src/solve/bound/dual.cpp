@@ -288,7 +288,7 @@ void DualOf<Real>::improve(std::vector<int>& labels) const {
   std::vector<char> due(labels.size(), 1);
   bool changed = true;
   Reals sum;
-  for (int sweep = 0; sweep < kSweeps && changed; ++sweep) {
+  for (int sweep = 0; sweep < effort::dual::kSweeps && changed; ++sweep) {
     changed = false;
     for (std::size_t c = 0; c < labels.size(); ++c) {
       const Place& place = wiring_->places[c];

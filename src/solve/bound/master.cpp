@@ -12,7 +12,6 @@ namespace {
 using namespace effort::master;
 
 constexpr double kZero = 1e-11;
-constexpr int kNone = -1;
 
 // Columns: the cuts; per row, what is too much at the price `most`; per row, what is left. Of each
 // part one cut is its key, which has what the others of the part leave of 1. So a basis has as many

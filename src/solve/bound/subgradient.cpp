@@ -60,7 +60,7 @@ void Subgradient::note_gain(double cutoff) {
   if (gain > kGoodGain * hoped) reach_ = std::min(1.0, kFurther * reach_);
   if (gain > 0 || first_ || dual_.exhausted() || dual_.bound() >= cutoff) top_ = dual_;
   first_ = false;
-  if (without_gain_ < kInVain) return;
+  if (without_gain_ < effort::subgradient::kInVain) return;
   reach_ *= 0.5;
   without_gain_ = 0;
 }

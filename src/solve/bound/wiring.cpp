@@ -22,12 +22,12 @@ constexpr double kEntryWork = std::is_same_v<Real, float> ? kRowEntryWork / 4 : 
 using RoleKey = std::tuple<int, bool, int, int, int>;
 
 template <class Real>
-class Builder {
+class WiringBuilder {
  public:
   using Side = typename Wiring<Real>::Side;
   using Place = typename Wiring<Real>::Place;
 
-  Builder(const Network& net, const Fold& fold, Wiring<Real>& made)
+  WiringBuilder(const Network& net, const Fold& fold, Wiring<Real>& made)
       : net_(net),
         fold_(fold),
         made_(made),
@@ -49,7 +49,7 @@ class Builder {
       for (const RowUse& use : net_.node(place.node).uses) {
         made_.work_per_pass += use.end > use.begin ? place.count : 0;
       }
-      made_.work_per_pass += kVisitWork + 3 * place.count;
+      made_.work_per_pass += effort::work::kVisitWork + 3 * place.count;
     }
   }
 
@@ -187,7 +187,8 @@ class Builder {
       twin.outgoing = side.incoming;
     }
     if (role >= 0) made_.roles[at(role)].push_back(index);
-    made_.work_per_pass += kEntryWork<Real> * side.count * side.far_count + kVisitWork;
+    made_.work_per_pass +=
+        kEntryWork<Real> * side.count * side.far_count + effort::work::kVisitWork;
     made_.sides.push_back(side);
   }
 
@@ -218,7 +219,7 @@ class Builder {
 
 template <class Real>
 Wiring<Real>::Wiring(const Network& net, const Fold& fold) {
-  Builder<Real>(net, fold, *this).run();
+  WiringBuilder<Real>(net, fold, *this).run();
 }
 
 template struct Wiring<float>;

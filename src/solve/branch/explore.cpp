@@ -142,7 +142,7 @@ Found explore_restricted(const Network& net, const std::vector<Labels>& kept, do
 Found explore(Network& net, double cutoff, Budget& budget) {
   Incumbent best;
   budget.add(reduce(net));
-  budget.add(kNodeWork * static_cast<double>(net.nodes.size() + 10));
+  budget.add(effort::explore::kNodeWork * static_cast<double>(net.nodes.size() + 10));
   if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
@@ -152,9 +152,9 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   }
   auto dual = std::make_unique<Dual>(net);
   if (net.capacity.empty()) {
-    tighten(net, *dual, cutoff, best, budget, kPatience);
+    tighten(net, *dual, cutoff, best, budget, effort::explore::kPatience);
   } else {
-    tighten_rows(net, *dual, cutoff, best, budget, kSteps);
+    tighten_rows(net, *dual, cutoff, best, budget, effort::explore::kSteps);
   }
   const double bound = dual->bound();
   if (dual->exhausted() || bound >= cutoff) return as_found(net, best, cutoff);

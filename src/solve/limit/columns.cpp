@@ -16,7 +16,8 @@ class Columns {
   Columns(AllTimes& all, Pricer& pricer, Priced& priced, Race& race)
       : all_(all), pricer_(pricer), priced_(priced), race_(race), like_(fold_or_alone(all.net())) {
     const Network& net = all.net();
-    race.budget.add(kNodeWork * static_cast<double>(net.nodes.size() + net.edges.size()));
+    race.budget.add(effort::columns::kNodeWork *
+                    static_cast<double>(net.nodes.size() + net.edges.size()));
   }
 
   void run() {
@@ -25,20 +26,20 @@ class Columns {
     for (const auto& [row, price] : prices) rows.push_back(row);
     int without_news = 0;
     double last = kInfinity;
-    for (int round = 0; round < kRounds && !race_.budget.over(); ++round) {
+    for (int round = 0; round < effort::columns::kRounds && !race_.budget.over(); ++round) {
       const double before = gap();
       const Combination mix = combine_pool(round, prices, rows);
       if (mix.value == kInfinity || race_.closed()) break;
       prices = mix.prices;
       price_whole(prices);
-      if (gap() <= kCloseEnough / race_.budget.effort * race_.below()) break;
+      if (gap() <= effort::columns::kCloseEnough / race_.budget.effort * race_.below()) break;
       const bool converged = mix.fits && mix.value - race_.bound <= kConverged * mix.value;
-      const bool better =
-          gap() < before * (1 - kNews) || last - mix.value > kNews * (mix.value - race_.bound);
+      const bool better = gap() < before * (1 - effort::columns::kNews) ||
+                          last - mix.value > effort::columns::kNews * (mix.value - race_.bound);
       last = mix.fits ? mix.value : kInfinity;
       priced_.mixed = last;
       without_news = better || !mix.fits ? 0 : without_news + 1;
-      if (without_news >= (converged ? 1 : kPatience)) break;
+      if (without_news >= (converged ? 1 : effort::columns::kPatience)) break;
     }
   }
 
@@ -101,7 +102,7 @@ class Columns {
 
   void meet(const std::vector<int>& labels) {
     meet_in_pool(all_.net(), labels, priced_);
-    race_.budget.add(kNodeWork * static_cast<double>(all_.net().nodes.size()));
+    race_.budget.add(effort::columns::kNodeWork * static_cast<double>(all_.net().nodes.size()));
   }
 
   // The whole at these prices: a bound, and what is favoured.

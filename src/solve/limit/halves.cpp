@@ -75,9 +75,11 @@ std::vector<Kept> halves_of(const Network& net, const DividedNode& divided,
 void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> halves) {
   const auto by_bound = [](const Open& a, const Open& b) { return a.bound < b.bound; };
   std::vector<Open> open = {{.bound = race.bound, .halves = std::move(halves)}};
-  for (int k = 0; k < kMost && !race.closed() && !race.budget.over(); ++k) {
+  for (int k = 0; k < effort::halves::kMost && !race.closed() && !race.budget.over(); ++k) {
     const auto least = std::min_element(open.begin(), open.end(), by_bound);
-    if (least->halves.empty() || race.below() - least->bound < kWorthwhile * race.below()) break;
+    if (least->halves.empty() ||
+        race.below() - least->bound < effort::halves::kWorthwhile * race.below())
+      break;
     const Open parent = std::move(*least);
     open.erase(least);
     for (const Kept& half : parent.halves) {

@@ -33,11 +33,11 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
   if (net->impossible || net->constant >= cutoff) return;
   Dual dual(*net);
   dual.set_multipliers(multipliers_of(*net, by_time(all.net(), priced.prices)));
-  settle(dual, kSettling, cutoff, true, race.budget);
+  settle(dual, effort::mixes::kSettling, cutoff, true, race.budget);
   Incumbent best;
   {
-    const BudgetShare share(race.budget, kRowsPart);
-    tighten_rows(*net, dual, cutoff, best, race.budget, kSteps, kReach);
+    const BudgetShare share(race.budget, effort::mixes::kRowsPart);
+    tighten_rows(*net, dual, cutoff, best, race.budget, effort::mixes::kSteps, kReach);
   }
   std::vector<int> found;
   if (best.value < kInfinity) found = lift(*net, std::move(best.labels));

@@ -74,7 +74,9 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   parts_->set_multipliers(multipliers_of(net, by_time(all_.net(), prices)));
   double cutoff = race_.below();
   const bool alone = reduced_ != nullptr;
-  const Patience& patience = alone ? kAlonePatience : exactly ? kLongPatience : kPatience;
+  const Patience& patience = alone     ? kAlonePatience
+                             : exactly ? kLongPatience
+                                       : effort::pricer::kPatience;
   parts_->settle_quickly(patience, cutoff, nullptr, race_.budget);
   if (!exactly) return parts_->quick_bound();
   const double bound = parts_->settle_exactly(cutoff, race_.budget);

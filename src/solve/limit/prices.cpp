@@ -47,10 +47,12 @@ class PriceSearch {
     if (!possible) add_rows(best_.met[0].excess);
     int in_vain = 0;
     double inwards = kInwards;
-    for (int step = 0; step < kSteps && in_vain < kInVain && !race_.budget.over(); ++step) {
+    for (int step = 0;
+         step < effort::prices::kSteps && in_vain < effort::prices::kInVain && !race_.budget.over();
+         ++step) {
       const Master master = solve();
       const double missing = master.value - best_.bound;
-      if (missing <= kCloseEnough * std::abs(best_.bound)) break;
+      if (missing <= effort::prices::kCloseEnough * std::abs(best_.bound)) break;
       const RowPrices now =
           between(master, in_vain == 0 ? inwards : std::max(inwards, kInwardsInVain));
       pricer_.allow(rows_);
@@ -63,7 +65,7 @@ class PriceSearch {
         best_.bound = bound;
         best_.prices = now;
         pricer_.keep_messages();
-        if (bound > (1 + kCloseEnough) * std::min(race_.below(), most_)) break;
+        if (bound > (1 + effort::prices::kCloseEnough) * std::min(race_.below(), most_)) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
       // These prices were far too high.
@@ -72,7 +74,8 @@ class PriceSearch {
     pricer_.return_to_kept();
     best_.bound = pricer_.settle(best_.prices, true);
     // Nothing fits. Where nothing costs anything, a bound above that may be rounding.
-    if (most_ > 0 && best_.bound > (1 + kCloseEnough) * most_) race_.raise(kInfinity);
+    if (most_ > 0 && best_.bound > (1 + effort::prices::kCloseEnough) * most_)
+      race_.raise(kInfinity);
     return std::move(best_);
   }
 

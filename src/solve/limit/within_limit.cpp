@@ -34,7 +34,8 @@ double pass_work(const Network& net) {
     work += effort::work::kRowEntryWork *
             static_cast<double>(net.algebra.core(edge.table.core).values.size());
   }
-  return 2 * (work + kVisitWork * static_cast<double>(net.nodes.size() + net.edges.size()));
+  return 2 * (work +
+              effort::work::kVisitWork * static_cast<double>(net.nodes.size() + net.edges.size()));
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ void LimitedSearch::close() {
   bool whole = !budget_.patient;  // the first rounds must leave time for others
   if (branch()) return;
   const BudgetShare most(budget_, BudgetShare::Most{closing_work()});
-  for (int round = 0; round < kRounds && !race_.closed() && !budget_.over(); ++round) {
+  for (int round = 0; round < effort::within_limit::kRounds && !race_.closed() && !budget_.over();
+       ++round) {
     const std::size_t before = times_.size();
     {
       const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
@@ -70,7 +72,7 @@ void LimitedSearch::close() {
     }
     const double gap = race_.below() - race_.bound;
     combine();
-    const bool news = race_.below() - race_.bound < (1 - kNews) * gap;
+    const bool news = race_.below() - race_.bound < (1 - effort::within_limit::kNews) * gap;
     // Without further times, the relaxed problem is the whole as far as can be seen.
     if (times_.size() == before && whole && !news) break;
     whole = whole || times_.size() == before;
@@ -100,7 +102,7 @@ bool LimitedSearch::branch() {
 double LimitedSearch::closing_work() const {
   if (budget_.patient) return kInfinity;
   double work = kInfinity;
-  for (const SmallGap& small : kSmallGaps) {
+  for (const SmallGap& small : effort::within_limit::kSmallGaps) {
     if (!(race_.below() - race_.bound < small.gap * race_.below())) continue;
     work = budget_.effort * small.work;
     if (work < small.least_passes * pass_work(all_.net())) work = 0;
@@ -224,9 +226,9 @@ void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, 
     const bool last = &reach != kReaches;
     const double missing = (cutoff - dual.bound()) / cutoff;
     const bool dear = budget_.work - before > budget_.effort * kCheapWork;
-    if (last && (!budget_.patient || (missing < kCloseEnough && dear))) break;
-    const BudgetShare share(budget_, kRowsPart);
-    if (!last) tighten(net, dual, cutoff, best, budget_, kSettling);
+    if (last && (!budget_.patient || (missing < effort::within_limit::kCloseEnough && dear))) break;
+    const BudgetShare share(budget_, effort::within_limit::kRowsPart);
+    if (!last) tighten(net, dual, cutoff, best, budget_, effort::within_limit::kSettling);
     tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &met);
   }
   // They are columns of the whole, too.

@@ -21,6 +21,7 @@ namespace autopar::solver {
 using Vector = std::vector<double>;
 using Labels = std::vector<int>;  // also: classes of labels
 
+inline constexpr int kNone = -1;  // in place of an index
 inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Ascending, each once.

@@ -8,9 +8,9 @@
 namespace autopar::solver {
 namespace {
 
-class Builder {
+class NetworkBuilder {
  public:
-  Builder(const Problem& problem, std::vector<int> times)
+  NetworkBuilder(const Problem& problem, std::vector<int> times)
       : problem_(problem), net_(std::make_unique<Network>()), tables_(problem.tables.size()) {
     net_->row_time = std::move(times);
     net_->capacity.assign(net_->row_time.size(), problem.use_limit - problem.base_use);
@@ -136,7 +136,7 @@ std::vector<int> maximal_times(const Problem& problem) {
 }
 
 std::unique_ptr<Network> build_network(const Problem& problem, const std::vector<int>& times) {
-  return Builder(problem, times).run();
+  return NetworkBuilder(problem, times).run();
 }
 
 }  // namespace autopar::solver

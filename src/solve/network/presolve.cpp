@@ -16,23 +16,22 @@ namespace {
 
 using namespace effort::presolve;
 
-constexpr int kNone = -1;
 enum State : char { kGone, kDying, kLeft };  // of a label; dying ones still count as partners
 
 // A table between two nodes, seen through maps from their present labels to its rows and columns.
-struct Part {
+struct MappedTable {
   const CostTable* table = nullptr;
   int map_a = 0, map_b = 0;
   std::shared_ptr<const CostTable> made = nullptr;  // where it is none of the problem's
 };
-struct UsePart {
+struct MappedUse {
   int begin = 0, end = 0;
-  Part part;
+  MappedTable part;
 };
 struct Link {
   int a = kNone, b = kNone;
-  std::optional<Part> cost;
-  std::vector<UsePart> uses = {};
+  std::optional<MappedTable> cost;
+  std::vector<MappedUse> uses = {};
   bool gone = false;
   // Per label: partners that are left; and how many labels that are left have several.
   std::vector<int> support_a = {}, support_b = {};
@@ -52,7 +51,7 @@ bool worth_trying(const Problem& problem) {
     count += edge.cost_table >= 0 && tight[at(edge.cost_table)] ? 1 : 0;
   }
   return static_cast<double>(count) >=
-         (1 - kWorthwhile) * static_cast<double>(problem.nodes.size());
+         (1 - effort::presolve::kWorthwhile) * static_cast<double>(problem.nodes.size());
 }
 
 // What is left has a table for each link, written out for its labels: it is of no use where equal
@@ -91,7 +90,8 @@ class Presolve {
       propagate();
     }
     const double merged = static_cast<double>(merged_.size());
-    const bool few = merged < (1 - kWorthwhile) * static_cast<double>(cost_.size());
+    const bool few =
+        merged < (1 - effort::presolve::kWorthwhile) * static_cast<double>(cost_.size());
     if (impossible_ || few || entries_left() > entries_of(problem_)) return std::nullopt;
     return result();
   }
@@ -186,14 +186,14 @@ class Presolve {
 
   void turn(Link& link) {
     std::swap(link.a, link.b);
-    const auto turn_part = [&](Part& part) {
+    const auto turn_part = [&](MappedTable& part) {
       part = own(transposed(*part.table), part.map_b, part.map_a);
     };
     if (link.cost) turn_part(*link.cost);
-    for (UsePart& use : link.uses) turn_part(use.part);
+    for (MappedUse& use : link.uses) turn_part(use.part);
   }
 
-  static Part own(CostTable table, int map_a, int map_b) {
+  static MappedTable own(CostTable table, int map_a, int map_b) {
     auto made = std::make_shared<const CostTable>(std::move(table));
     return {made.get(), map_a, map_b, made};
   }
@@ -207,7 +207,7 @@ class Presolve {
     return result;
   }
 
-  double value(const Part& part, std::size_t i, std::size_t j) const {
+  double value(const MappedTable& part, std::size_t i, std::size_t j) const {
     return part.table->at(maps_[at(part.map_a)][i], maps_[at(part.map_b)][j]);
   }
   bool possible(const Link& link, std::size_t i, std::size_t j) const {
@@ -322,7 +322,7 @@ class Presolve {
       const bool is_a = moved.a == gone;
       (is_a ? moved.a : moved.b) = kept;
       if (moved.cost) compose(is_a ? moved.cost->map_a : moved.cost->map_b);
-      for (UsePart& use : moved.uses) compose(is_a ? use.part.map_a : use.part.map_b);
+      for (MappedUse& use : moved.uses) compose(is_a ? use.part.map_a : use.part.map_b);
       attach(std::move(moved));
     }
     std::erase_if(links_of_[at(kept)], [&](int f) { return links_[at(f)].gone; });
@@ -345,14 +345,14 @@ class Presolve {
   // The costs of the node that goes and of the link, and the link's uses.
   void take_over(int e, int kept, int gone, const Labels& partner) {
     const Link& link = links_[at(e)];
-    const auto along = [&](const Part& part, std::size_t i) {
+    const auto along = [&](const MappedTable& part, std::size_t i) {
       return link.a == kept ? value(part, i, at(partner[i])) : value(part, at(partner[i]), i);
     };
     for (std::size_t i = 0; i < partner.size(); ++i) {
       cost_[at(kept)][i] += cost_[at(gone)][at(partner[i])];
       if (link.cost) cost_[at(kept)][i] += along(*link.cost, i);
     }
-    for (const UsePart& use : link.uses) {
+    for (const MappedUse& use : link.uses) {
       NodeUse made = {use.begin, use.end, {}};
       for (std::size_t i = 0; i < partner.size(); ++i) made.bytes.push_back(along(use.part, i));
       further_uses_[at(kept)].push_back(std::move(made));
@@ -416,7 +416,7 @@ class Presolve {
   void add_edge(const Link& link, Presolved& result) const {
     const Labels& rows = result.choice_of[at(link.a)];
     const Labels& columns = result.choice_of[at(link.b)];
-    const auto add = [&](const Part& part) {
+    const auto add = [&](const MappedTable& part) {
       CostTable made = {static_cast<int>(rows.size()), static_cast<int>(columns.size()), {}};
       made.values.reserve(rows.size() * columns.size());
       for (int i : rows) {
@@ -428,7 +428,7 @@ class Presolve {
                         .to = result.node_of[at(link.b)],
                         .cost_table = link.cost ? add(*link.cost) : -1,
                         .uses = {}};
-    for (const UsePart& use : link.uses) edge.uses.push_back({use.begin, use.end, add(use.part)});
+    for (const MappedUse& use : link.uses) edge.uses.push_back({use.begin, use.end, add(use.part)});
     result.problem.edges.push_back(std::move(edge));
   }
 

@@ -100,7 +100,7 @@ class Combining {
       // Where nothing is dear enough, dear prices say little: then those of before are better.
       reach_ = kVeryMost;
       optimise();
-      if (at_most_) reach_ = kMost;
+      if (at_most_) reach_ = effort::combine::kMost;
       if (at_most_) optimise();
     }
     result.value = master_.value;
@@ -148,12 +148,12 @@ class Combining {
 
   // With further rows and variants, until there are none.
   void optimise() {
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < effort::combine::kRounds; ++round) {
       solve();
       const std::vector<int> solved = active_;  // multipliers are of these
       const bool more_rows = add_rows(), more_columns = add_columns();
       if (!more_rows && !more_columns) break;
-      if (budget_.over() || round + 1 == kRounds) {
+      if (budget_.over() || round + 1 == effort::combine::kRounds) {
         active_ = solved;
         break;
       }
@@ -332,7 +332,7 @@ class Combining {
     const double most = budget_.counted ? std::max(kChoosingWork, kCountedChoosing * budget_.left())
                                         : kChoosingWork;
     const BudgetShare share(budget_, BudgetShare::Most{most});
-    const int sweeps = budget_.counted ? kCountedSweeps : kSweeps;
+    const int sweeps = budget_.counted ? kCountedSweeps : effort::combine::kSweeps;
     for (int sweep = 0; sweep < sweeps && !budget_.over() && improve();) ++sweep;
   }
 
@@ -437,7 +437,7 @@ class Combining {
   Budget& budget_;
   double cost_;
   double largest_ = 0;
-  double reach_ = kMost;
+  double reach_ = effort::combine::kMost;
   std::vector<std::vector<Variant>> variants_;     // per part; uses of stretches
   std::vector<std::pair<int, int>> live_;          // per part: the stretches between its uses' ends
   std::vector<std::size_t> by_begin_;              // parts

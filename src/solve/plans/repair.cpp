@@ -86,7 +86,8 @@ class Repair {
         }
       }
     }
-    work_ += kVisitWork * static_cast<double>(node.edges.size() + node.uses.size() + 1);
+    work_ +=
+        effort::repair::kVisitWork * static_cast<double>(node.edges.size() + node.uses.size() + 1);
     return std::any_of(less_.begin(), less_.end(), [](double less) { return less > 0; });
   }
 
@@ -115,7 +116,8 @@ class Repair {
     for (double& cost : cost_) cost = cost == kInfinity ? kInfinity : cost - now;
     work_ +=
         effort::work::kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
-    work_ += kVisitWork * static_cast<double>(node.edges.size() + node.uses.size() + 1);
+    work_ +=
+        effort::repair::kVisitWork * static_cast<double>(node.edges.size() + node.uses.size() + 1);
   }
 
   const Labels& classes_of(const Edge& edge, int n) const {

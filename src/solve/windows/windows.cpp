@@ -61,7 +61,7 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
   Found all = {.bound = dual.bound()};
   const double gap = cutoff - dual.bound();
   if (!(gap < kFarAway * std::abs(cutoff)) || !adds_up_exactly(net)) return all;
-  double part = std::min(kFirstPart, kFirst * std::abs(cutoff) / gap);
+  double part = std::min(effort::windows::kFirstPart, kFirst * std::abs(cutoff) / gap);
   while (all.bound < cutoff && !budget.over()) {
     const double below = part < 1 ? dual.bound() + part * (cutoff - dual.bound()) : cutoff;
     Dual narrowed = dual;

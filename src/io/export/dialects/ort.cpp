@@ -31,9 +31,9 @@ std::string reduction_of(const std::string& reduce_op) {
   return "ReduceSum";
 }
 
-class Writer {
+class OrtWriter {
  public:
-  Writer(const RankCollective& collective, Steps& steps)
+  OrtWriter(const RankCollective& collective, Steps& steps)
       : n_(collective.places.group_size()), steps_(steps) {}
 
   void all_reduce(const std::string& reduce_op) {
@@ -117,7 +117,7 @@ Status say_in_ort(const RankCollective& collective, Steps& steps) {
                       ", but float32, float16, float64, int32, int64 and bool",
                   "a cast in the model, or a strategy that does not split that tensor");
   }
-  Writer writer(collective, steps);
+  OrtWriter writer(collective, steps);
   if (op.type == "AllReduce") {
     writer.all_reduce(reduce_op);
   } else if (op.type == "AllGather") {

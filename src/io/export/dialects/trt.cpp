@@ -12,8 +12,8 @@ namespace autopar {
 namespace {
 
 // TensorRT's types among those that NCCL sends; of uint8 it has only inputs and outputs.
-constexpr std::array kTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
-                               DType::kInt8,    DType::kInt32,   DType::kInt64};
+constexpr std::array kSentTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
+                                   DType::kInt8,    DType::kInt32,   DType::kInt64};
 
 void exchange(const RankCollective& collective, const char* operation, const std::string& reduce_op,
               std::int64_t root, Steps& steps) {
@@ -61,7 +61,7 @@ void all_to_all(const RankCollective& collective, Steps& steps) {
 }  // namespace
 
 bool trt_exchanges(DType dtype) {
-  return std::find(kTypes.begin(), kTypes.end(), dtype) != kTypes.end();
+  return std::find(kSentTypes.begin(), kSentTypes.end(), dtype) != kSentTypes.end();
 }
 
 Status scatter_in_trt(const RankCollective& collective, Steps& steps) {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<DialectRow>& rows() {
+const std::vector<DialectRow>& dialect_rows() {
   static const std::vector<DialectRow> table = {
       {Dialect::kTrt, "trt", "TensorRT's DistCollective", say_in_trt, true},
       {Dialect::kOrt, "ort", "ONNX Runtime's com.microsoft", say_in_ort, false},
@@ -70,10 +70,10 @@ std::string manifest_of(const Plan& plan, const PlanMetadata& metadata, const ch
   return text + "]}\n";
 }
 
-class Writer {
+class DialectWriter {
  public:
-  Writer(const Plan& plan, const PlanMetadata& metadata, const DialectRow& dialect,
-         std::string folder, UnfinishedFiles& unfinished)
+  DialectWriter(const Plan& plan, const PlanMetadata& metadata, const DialectRow& dialect,
+                std::string folder, UnfinishedFiles& unfinished)
       : plan_(plan),
         metadata_(metadata),
         dialect_(dialect),
@@ -206,11 +206,13 @@ class Writer {
 
 }  // namespace
 
-const DialectRow& row_of(Dialect dialect) { return rows()[static_cast<std::size_t>(dialect)]; }
+const DialectRow& row_of(Dialect dialect) {
+  return dialect_rows()[static_cast<std::size_t>(dialect)];
+}
 const char* name_of(Dialect dialect) { return row_of(dialect).name; }
 
 std::optional<Dialect> parse_dialect(const std::string& name) {
-  for (const DialectRow& row : rows()) {
+  for (const DialectRow& row : dialect_rows()) {
     if (name == row.name) return row.dialect;
   }
   return std::nullopt;
@@ -227,7 +229,7 @@ Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadat
 Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
                                    const std::string& folder, const std::string& model_folder,
                                    UnfinishedFiles& files) {
-  return Writer(plan, metadata, row_of(dialect), folder, files).run(model_folder);
+  return DialectWriter(plan, metadata, row_of(dialect), folder, files).run(model_folder);
 }
 
 }  // namespace autopar
