@@ -4,8 +4,9 @@
 #include "autopar/grad.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::accumulate_test {
+
+using namespace testing;
 
 namespace {
 
@@ -164,3 +165,5 @@ TEST_CASE("a name that a sum needs is taken", "[accumulate]") {
   REQUIRE(!step.ok());
   CHECK_THAT(step.error().message, Contains("'acc.count'"));
 }
+
+}  // namespace autopar::accumulate_test

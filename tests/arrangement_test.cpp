@@ -15,10 +15,11 @@
 #include "solve/effort.hpp"
 #include "solve/network/network.hpp"
 
-namespace autopar::testing {
-namespace {
+namespace autopar::solver::arrangement_test {
 
-using namespace solver;
+using namespace testing;
+
+namespace {
 
 // As the plain order is defined: hubs first; then, from the far end of what is connected, always
 // the node next to those placed that adds least to the frontier, the first of equals.
@@ -129,4 +130,4 @@ TEST_CASE("the order of nodes is the greedy one", "[arrangement]") {
   CHECK(with_hubs > 0);
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::solver::arrangement_test

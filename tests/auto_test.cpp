@@ -9,8 +9,9 @@
 #include "cases.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::auto_test {
+
+using namespace testing;
 
 namespace {
 
@@ -267,3 +268,5 @@ TEST_CASE("auto: the bound outlives a plan on a mesh of rec's own", "[auto]") {
   CHECK(tried > 0);
   CHECK(left_out > 0);
 }
+
+}  // namespace autopar::auto_test

@@ -11,7 +11,7 @@
 #include "report/contradiction.hpp"
 #include "search/no_plan.hpp"
 
-namespace autopar {
+namespace autopar::bound_beside_test {
 namespace {
 
 TEST_CASE("a bound above the plan by rounding alone is the plan's time") {
@@ -64,4 +64,4 @@ TEST_CASE("memory is no reason where there is no plan without a limit either") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::bound_beside_test

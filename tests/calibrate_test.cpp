@@ -6,7 +6,7 @@
 
 #include "autopar/files.hpp"
 
-using namespace autopar;
+namespace autopar::calibrate_test {
 
 namespace {
 
@@ -168,3 +168,5 @@ TEST_CASE("calibrate: machines are tiers where ranks lie in equal runs", "[calib
     CHECK(!machines_of(hosts).problem.empty());
   }
 }
+
+}  // namespace autopar::calibrate_test

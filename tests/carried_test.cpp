@@ -5,10 +5,11 @@
 #include "solve/bound/dual.hpp"
 #include "solve/network/reduce.hpp"
 
-namespace autopar::testing {
-namespace {
+namespace autopar::solver::carried_test {
 
-using namespace solver;
+using namespace testing;
+
+namespace {
 
 Problem drawn(unsigned seed) {
   Generator draw(seed);
@@ -118,4 +119,4 @@ TEST_CASE("labels of a network say which choices they stand for", "[solver][carr
 }
 
 }  // namespace
-}  // namespace autopar::testing
+}  // namespace autopar::solver::carried_test

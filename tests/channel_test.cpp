@@ -13,8 +13,9 @@
 #include "exec/process/control.hpp"
 #include "strangers.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::channel_test {
+
+using namespace testing;
 
 namespace {
 
@@ -173,3 +174,5 @@ TEST_CASE("what is done about a failure has ended when its registration ends", "
   }
   CHECK(late == 1);
 }
+
+}  // namespace autopar::channel_test

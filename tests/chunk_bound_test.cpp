@@ -13,7 +13,7 @@
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/even_cuts.hpp"
 
-using namespace autopar;
+namespace autopar::chunk_bound_test {
 
 namespace {
 
@@ -181,3 +181,5 @@ TEST_CASE("even cuts give each stage as many units") {
   }
   CHECK(even_cuts(7, 4, 2).empty());
 }
+
+}  // namespace autopar::chunk_bound_test

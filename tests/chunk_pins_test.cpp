@@ -8,8 +8,9 @@
 #include "planning/pipelines/chunk_pins.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::chunk_pins_test {
+
+using namespace testing;
 
 namespace {
 
@@ -61,3 +62,5 @@ TEST_CASE("how ops of other parts get a value is not asked of a part", "[chunk_p
   CHECK(values["y_out"].kept_spec.empty());
   CHECK(values["y_out"].backward_hub_spec.empty());
 }
+
+}  // namespace autopar::chunk_pins_test

@@ -3,7 +3,7 @@
 
 #include "autopar/comm.hpp"
 
-using namespace autopar;
+namespace autopar::collective_test {
 
 namespace {
 
@@ -193,3 +193,5 @@ TEST_CASE("groups that lie unevenly, and messages", "[comm]") {
   CHECK(sent_bytes(CollectiveKind::kSend, 8e6, 2) == 8e6);
   CHECK(sent_bytes(CollectiveKind::kRecv, 8e6, 2) == 0);
 }
+
+}  // namespace autopar::collective_test

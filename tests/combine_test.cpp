@@ -7,7 +7,7 @@
 
 #include "solve/plans/combine.hpp"
 
-using namespace autopar::solver;
+namespace autopar::solver::combine_test {
 
 namespace {
 
@@ -42,3 +42,5 @@ TEST_CASE("rows that no work was left for have no prices", "[combine]") {
   CHECK(whole.value == Approx(1.2));
   CHECK_FALSE(rows.empty());
 }
+
+}  // namespace autopar::solver::combine_test

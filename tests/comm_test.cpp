@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-using namespace autopar;
+namespace autopar::comm_test {
 
 namespace {
 
@@ -700,3 +700,5 @@ TEST_CASE("tensors whose dimensions divide alike share their paths and their pri
   }
   CHECK(compared > 100);
 }
+
+}  // namespace autopar::comm_test

@@ -10,8 +10,9 @@
 #include "autopar/search.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::copies_test {
+
+using namespace testing;
 
 namespace {
 
@@ -326,3 +327,5 @@ TEST_CASE("the memory of interleaved passes is what their search limits", "[copi
   REQUIRE(fits);
   CHECK(fits->cost.memory.total <= request.memory_limit);
 }
+
+}  // namespace autopar::copies_test

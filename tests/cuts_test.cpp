@@ -3,10 +3,11 @@
 #include "solve/bound/master.hpp"
 #include "solve/limit/prices.hpp"
 
-namespace autopar::testing {
-namespace {
+namespace autopar::solver::cuts_test {
 
-using namespace solver;
+using namespace testing;
+
+namespace {
 
 double excess_of(const Cut& cut, int row) {
   double sum = 0;
@@ -223,4 +224,4 @@ TEST_CASE("the multipliers found are as good as all labellings allow", "[cuts]")
   CHECK(2 * reached > tried);
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::solver::cuts_test

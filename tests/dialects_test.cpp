@@ -12,8 +12,9 @@
 #include "autopar/files.hpp"
 #include "folder.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::dialects_test {
+
+using namespace testing;
 
 namespace {
 
@@ -265,3 +266,5 @@ TEST_CASE("bodies for collectives do not change what a plan reads back as", "[di
     CHECK(read->metadata.fallback_functions == fallback);
   }
 }
+
+}  // namespace autopar::dialects_test

@@ -7,8 +7,9 @@
 
 #include "one_device.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::efficiency_test {
+
+using namespace testing;
 
 namespace {
 
@@ -142,3 +143,5 @@ TEST_CASE("what a profile says of kinds of kernels is checked", "[efficiency]") 
   profile.attention.half_heads = -1;
   CHECK(verify(profile).error().message.find("attention.half_heads") != std::string::npos);
 }
+
+}  // namespace autopar::efficiency_test

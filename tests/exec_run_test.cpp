@@ -15,7 +15,7 @@
 #include "exec/generate.hpp"
 #include "exec/library.hpp"
 
-namespace autopar {
+namespace autopar::exec_run_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -614,4 +614,4 @@ TEST_CASE("run: no library is a message that says what to do", "[exec]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::exec_run_test

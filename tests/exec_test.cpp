@@ -18,7 +18,7 @@
 #include "exec/verdict.hpp"
 #include "ir/half.hpp"
 
-namespace autopar {
+namespace autopar::exec_test {
 namespace {
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
@@ -958,4 +958,4 @@ TEST_CASE("profile: kernel events of a trace", "[exec]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::exec_test

@@ -1,7 +1,10 @@
 // The oracle of the other searchers, held to the plainest of all programs; and how far it reaches.
 #include "problem_checks.hpp"
 
-namespace autopar::testing {
+namespace autopar::exhaustive_test {
+
+using namespace testing;
+
 namespace {
 
 // Every combination, one after the other.
@@ -97,4 +100,4 @@ TEST_CASE("the exhaustive search says what it cannot do", "[solver]") {
   CHECK(refused.error().message.find("1e+03 times") != std::string::npos);
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::exhaustive_test

@@ -13,8 +13,9 @@
 #include "io/export/external_data.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::export_test {
+
+using namespace testing;
 
 namespace {
 
@@ -355,3 +356,5 @@ TEST_CASE("what an ONNX file cannot hold is refused", "[export]") {
   REQUIRE(!read.ok());
   CHECK(read.error().message.find("less than 2147483648") != std::string::npos);
 }
+
+}  // namespace autopar::export_test

@@ -9,8 +9,9 @@
 #include "folder.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::files_test {
+
+using namespace testing;
 
 namespace {
 
@@ -257,3 +258,5 @@ TEST_CASE("files appear whole or not at all", "[files]") {
   CHECK(!read_file(folder / "new").ok());
   CHECK(read_file(folder.write("empty", "")).value().empty());
 }
+
+}  // namespace autopar::files_test

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-using namespace autopar;
+namespace autopar::fit_test {
 
 namespace {
 
@@ -129,3 +129,5 @@ TEST_CASE("fit: what cannot be fitted is refused", "[fit]") {
   REQUIRE(!failing.ok());
   CHECK(failing.error().message == "row is broken");
 }
+
+}  // namespace autopar::fit_test

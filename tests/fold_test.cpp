@@ -8,7 +8,7 @@
 #include "io/import/arrays.hpp"
 #include "io/import/evaluate.hpp"
 
-using namespace autopar;
+namespace autopar::fold_test {
 
 namespace {
 
@@ -146,3 +146,5 @@ TEST_CASE("movement folds", "[import]") {
     check(row);
   }
 }
+
+}  // namespace autopar::fold_test

@@ -8,7 +8,7 @@
 using Catch::Approx;
 #endif
 
-namespace autopar {
+namespace autopar::grad_test {
 namespace {
 
 struct Subject {
@@ -101,4 +101,4 @@ TEST_CASE("16-bit tensors are decoded as they are encoded", "[grad]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::grad_test

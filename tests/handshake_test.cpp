@@ -24,8 +24,9 @@
 #include "folder.hpp"
 #include "strangers.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::handshake_test {
+
+using namespace testing;
 
 namespace {
 
@@ -231,7 +232,7 @@ TEST_CASE("too few descriptors are an error that names the limit", "[process]") 
     // One more may be opened: a limit that nobody may raise again, in a process of its own.
     const int next = dup(words[1]);
     const rlimit limit{static_cast<rlim_t>(next) + 1, static_cast<rlim_t>(next) + 1};
-    close(next);
+    ::close(next);
     setrlimit(RLIMIT_NOFILE, &limit);
     const auto joined = accept_ranks(listener, 4, kSecret, kLong);
     const std::string text = joined ? "joined" : joined.error().message;
@@ -239,7 +240,7 @@ TEST_CASE("too few descriptors are an error that names the limit", "[process]") 
     _exit(0);
   }
   REQUIRE(child > 0);
-  close(words[1]);
+  ::close(words[1]);
   std::vector<std::thread> ranks;
   std::atomic<bool> over = false;
   for (int rank = 1; rank < 4; ++rank) {
@@ -255,7 +256,7 @@ TEST_CASE("too few descriptors are an error that names the limit", "[process]") 
   }
   over = true;
   waitpid(child, nullptr, 0);
-  close(words[0]);
+  ::close(words[0]);
   for (std::thread& rank : ranks) rank.join();
   CHECK(text.find("rank 0 cannot take more connections (Too many open files): 1 of 3") == 0);
   CHECK(text.find("ulimit -n") != std::string::npos);
@@ -362,3 +363,5 @@ TEST_CASE("rank 0 listens no wider than it must", "[process]") {
   CHECK(joined.error().message.find("192.0.2.1") != std::string::npos);
   CHECK(joined.error().message.find("AUTOPAR_SECRET") != std::string::npos);
 }
+
+}  // namespace autopar::handshake_test

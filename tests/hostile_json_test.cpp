@@ -15,8 +15,9 @@
 #include "json/parse.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::hostile_json_test {
+
+using namespace testing;
 using Json = nlohmann::json;
 
 namespace {
@@ -256,3 +257,5 @@ TEST_CASE("levels are those of lists and objects, not of what stands in strings"
   CHECK(found_text(Json::parse("{\"a\": 1, \"b\": 2}")) == "an object of 2 members");
   CHECK(found_text(Json(std::string(500, 'x'))).size() < 100);
 }
+
+}  // namespace autopar::hostile_json_test

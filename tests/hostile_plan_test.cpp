@@ -13,8 +13,9 @@
 #include "folder.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::hostile_plan_test {
+
+using namespace testing;
 
 namespace fs = std::filesystem;
 
@@ -221,3 +222,5 @@ TEST_CASE("links lead to data in the model's folder only", "[hostile]") {
   fs::create_symlink("../blobs/bb", folder / "hub/snapshot/w.bin");
   CHECK(import_model(folder / "hub/snapshot/model.onnx").ok());
 }
+
+}  // namespace autopar::hostile_plan_test

@@ -9,8 +9,9 @@
 #include "cases.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::hub_ops_test {
+
+using namespace testing;
 
 namespace {
 
@@ -423,3 +424,5 @@ TEST_CASE("hub ops are for pinned hubs that several ops read", "[hub_ops]") {
   request.cost_model = "mindspore";
   CHECK(graph.wanted(request).empty());
 }
+
+}  // namespace autopar::hub_ops_test

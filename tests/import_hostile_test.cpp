@@ -17,7 +17,7 @@
 
 #include "autopar/import.hpp"
 
-using namespace autopar;
+namespace autopar::import_hostile_test {
 
 namespace {
 
@@ -302,3 +302,5 @@ TEST_CASE("real models cut off", "[import]") {
     }
   }
 }
+
+}  // namespace autopar::import_hostile_test

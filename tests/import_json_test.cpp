@@ -8,7 +8,7 @@
 
 #include "autopar/import.hpp"
 
-using namespace autopar;
+namespace autopar::import_json_test {
 
 namespace {
 
@@ -120,3 +120,5 @@ TEST_CASE("graph.json: messages name the place", "[import]") {
     CHECK(imported.error().code == ErrorCode::kInput);
   }
 }
+
+}  // namespace autopar::import_json_test

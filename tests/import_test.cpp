@@ -11,7 +11,7 @@
 
 #include "autopar/sha256.hpp"
 
-using namespace autopar;
+namespace autopar::import_test {
 
 namespace {
 
@@ -561,3 +561,5 @@ TEST_CASE("sha256", "[import]") {
   CHECK(sha256_hex(std::string(1000000, 'a')) ==
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
+
+}  // namespace autopar::import_test

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-using namespace autopar;
+namespace autopar::iopddl_test {
 
 namespace {
 
@@ -76,3 +76,5 @@ TEST_CASE("a problem in which nothing is ever live has no times", "[iopddl]") {
   CHECK(empty.times.empty());
   CHECK(solve_dp(empty.problem, {}).cost == 2);
 }
+
+}  // namespace autopar::iopddl_test

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-using namespace autopar;
+namespace autopar::ir_test {
 
 namespace {
 
@@ -252,3 +252,5 @@ TEST_CASE("the verifier refuses broken graphs", "[ir]") {
     expect_error(graph, "output does not exist");
   }
 }
+
+}  // namespace autopar::ir_test

@@ -14,8 +14,9 @@
 #include "graphs.hpp"
 #include "one_device.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::kernels_test {
+
+using namespace testing;
 
 namespace {
 
@@ -577,3 +578,5 @@ TEST_CASE("profiles say what is wrong with them", "[kernels]") {
   profile.matrix.tile_m = profile.matrix.tile_n = 64;
   CHECK(verify(profile).error().message.find("matrix.multiprocessors") == 0);
 }
+
+}  // namespace autopar::kernels_test

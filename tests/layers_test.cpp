@@ -15,10 +15,8 @@
 #include "solve/network/reduce.hpp"
 #include "solve/without_limit.hpp"
 
-namespace autopar {
+namespace autopar::solver::layers_test {
 namespace {
-
-using namespace solver;
 
 // The same block several times: its nodes are all joined to each other, and some to a hub that all
 // blocks share (`chained`: or to the block before). Costs are whole numbers, so sums are exact.
@@ -377,4 +375,4 @@ TEST_CASE("like parts within a memory limit, against all combinations", "[solver
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::solver::layers_test

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-using namespace autopar;
+namespace autopar::layout_test {
 
 namespace {
 
@@ -141,3 +141,5 @@ TEST_CASE("specs that do not fit", "[layout]") {
   refuses({{{}}, {}, Reduction::kMax}, {6}, "needs partial axes");
   CHECK(verify({{{0, 1}}, {}, Reduction::kSum}, {0}, mesh).ok());
 }
+
+}  // namespace autopar::layout_test

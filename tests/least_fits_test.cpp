@@ -1,7 +1,10 @@
 // Large problems whose limit is at the edge of what is possible.
 #include "problem_checks.hpp"
 
-namespace autopar::testing {
+namespace autopar::least_fits_test {
+
+using namespace testing;
+
 namespace {
 
 constexpr unsigned kSeeds = 6;  // one for each topology
@@ -72,4 +75,4 @@ TEST_CASE("limit: below the least that is possible, nothing fits, and that is pr
   }
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::least_fits_test

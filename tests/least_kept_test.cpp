@@ -11,8 +11,9 @@
 #include "recompute/least_kept.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::least_kept_test {
+
+using namespace testing;
 
 namespace {
 
@@ -111,3 +112,5 @@ TEST_CASE("no choice of what is kept takes less, and one takes that", "[recomput
   }
   CHECK(of_products > 20);
 }
+
+}  // namespace autopar::least_kept_test

@@ -8,7 +8,7 @@
 
 #include "exec/machine/look.hpp"
 
-namespace autopar {
+namespace autopar::machine_test {
 namespace {
 
 constexpr Seconds kLong = 600;
@@ -77,4 +77,4 @@ TEST_CASE("every finding is named once and says what is lost where something is"
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::machine_test

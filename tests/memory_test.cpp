@@ -11,8 +11,9 @@
 #include "autopar/memory.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::memory_test {
+
+using namespace testing;
 
 namespace {
 
@@ -318,3 +319,5 @@ TEST_CASE("of what other chunks hand on, what the forward pass reads is there fo
   CHECK(step.charged(step.x) == std::vector<int>{3, 3, 3, 3});
   CHECK(step.charged(handed) == std::vector<int>{1, 1, 1, 1});
 }
+
+}  // namespace autopar::memory_test

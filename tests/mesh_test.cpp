@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-using namespace autopar;
+namespace autopar::mesh_test {
 
 namespace {
 
@@ -221,3 +221,5 @@ TEST_CASE("clusters are checked", "[mesh]") {
   refuses("efficiency", [](Cluster& c) { c.tiers[0].efficiency = {{10, 0.5}, {10, 0.6}}; });
   refuses("efficiency", [](Cluster& c) { c.tiers[0].efficiency = {{10, 1.5}}; });
 }
+
+}  // namespace autopar::mesh_test

@@ -8,8 +8,9 @@
 #include "graphs.hpp"
 #include "problem_checks.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::metamorphic_test {
+
+using namespace testing;
 
 namespace {
 
@@ -439,3 +440,5 @@ TEST_CASE("faster links are never worse", "[property]") {
     CHECK(best_of(graph, cluster).cost.total() <= before * (1 + 1e-12));
   }
 }
+
+}  // namespace autopar::metamorphic_test

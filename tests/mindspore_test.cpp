@@ -10,7 +10,7 @@
 
 #include "autopar/search.hpp"
 
-using namespace autopar;
+namespace autopar::mindspore_test {
 
 namespace {
 
@@ -755,3 +755,5 @@ TEST_CASE("only products with parameters pay for gradients, whatever else is lik
   CHECK(price(net.graph, rules, 0, 0) > price(net.graph, rules, 1, 0));
   for (int factor = -1; factor < 2; ++factor) CHECK(price(behind.graph, its_rules, 0, factor) == 0);
 }
+
+}  // namespace autopar::mindspore_test

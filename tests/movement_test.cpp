@@ -10,7 +10,7 @@
 #include "exec/blocks.hpp"
 #include "exec/thread_world.hpp"
 
-using namespace autopar;
+namespace autopar::movement_test {
 
 namespace {
 
@@ -199,3 +199,5 @@ TEST_CASE("messages: who takes waits until it is sent, and no longer than the li
     }
   }
 }
+
+}  // namespace autopar::movement_test

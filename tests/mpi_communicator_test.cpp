@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-using namespace autopar;
+namespace autopar::mpi_communicator_test {
 
 namespace {
 
@@ -90,3 +90,5 @@ TEST_CASE("what a failed call leaves under way does not touch memory that goes",
     if (given.written != nullptr) std::memset(given.written, 5, given.bytes);
   }
 }
+
+}  // namespace autopar::mpi_communicator_test

@@ -8,7 +8,7 @@
 #include "exec/nccl/splits.hpp"
 #include "stand_in/ranks.hpp"
 
-namespace autopar {
+namespace autopar::nccl_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -602,4 +602,4 @@ TEST_CASE("a failure known of elsewhere ends a call", "[nccl]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::nccl_test

@@ -11,7 +11,7 @@
 
 #include "io/npy.hpp"
 
-namespace autopar {
+namespace autopar::npz_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST_CASE("npy: headers", "[npz]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::npz_test

@@ -6,7 +6,8 @@
 
 #include "strategies.hpp"
 
-using namespace autopar;
+namespace autopar::ops_test {
+
 using testing::GraphWriter;
 
 namespace {
@@ -689,3 +690,5 @@ TEST_CASE("devices that make the same random tensor draw alike", "[ops]") {
   graph.ops[0].attributes["seed"] = 7.0;
   CHECK(seed() == 7.0);
 }
+
+}  // namespace autopar::ops_test

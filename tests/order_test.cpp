@@ -11,8 +11,9 @@
 #include "folder.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::order_test {
+
+using namespace testing;
 
 namespace {
 
@@ -600,3 +601,5 @@ TEST_CASE("programs of two stages are written and read back", "[order]") {
   REQUIRE(!wrong.ok());
   CHECK(wrong.error().message.find("rank 2") != std::string::npos);
 }
+
+}  // namespace autopar::order_test

@@ -10,8 +10,9 @@ using Catch::Approx;
 #include "graphs.hpp"
 #include "search/weighted.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::outer_loop_test {
+
+using namespace testing;
 
 namespace {
 
@@ -226,3 +227,5 @@ TEST_CASE("a layout that cannot be kept names its file", "[outer]") {
   CHECK(refused.error().message.rfind("layout.json: ", 0) == 0);
   CHECK(refused.error().message.find(name) != std::string::npos);
 }
+
+}  // namespace autopar::outer_loop_test

@@ -11,7 +11,7 @@
 
 #include "planning/pipelines/paired_cuts.hpp"
 
-using namespace autopar;
+namespace autopar::paired_cuts_test {
 
 namespace {
 
@@ -70,3 +70,5 @@ TEST_CASE("the longest stage of pairs of chunks is as short as any cuts make it"
   }
   CHECK(raised > 50);
 }
+
+}  // namespace autopar::paired_cuts_test

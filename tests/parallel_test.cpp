@@ -12,7 +12,7 @@
 
 #include "support/parallel.hpp"
 
-namespace autopar {
+namespace autopar::parallel_test {
 namespace {
 
 TEST_CASE("each piece of work is done once, on any number of threads") {
@@ -69,4 +69,4 @@ TEST_CASE("what work throws comes out") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::parallel_test

@@ -10,8 +10,9 @@
 #include "folder.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::partition_run_test {
+
+using namespace testing;
 
 namespace {
 
@@ -52,7 +53,7 @@ struct Subject {
 
 using Weights = std::map<std::string, Tensor>;
 
-Weights weights_of(const Plan& plan) {
+Weights stored_weights(const Plan& plan) {
   Weights weights;
   for (const Value& value : plan.program.values) {
     if (const auto* tensor = std::get_if<Tensor>(&value.data)) weights[value.name] = *tensor;
@@ -84,7 +85,7 @@ void run_random_plans(const Subject& subject, int seeds) {
                                      .mesh = mesh,
                                      .inputs = plan->inputs,
                                      .outputs = plan->outputs,
-                                     .weights = seed % 2 == 0 ? weights_of(*plan) : Weights{}}},
+                                     .weights = seed % 2 == 0 ? stored_weights(*plan) : Weights{}}},
                        .model_path = subject.path,
                        .seed = static_cast<std::uint64_t>(seed),
                        .threads = 1});
@@ -159,10 +160,12 @@ TEST_CASE("weights that are given are those of all ranks", "[partition]") {
   request.model_path = folder / "model.onnx";
   request.programs = {
       {.path = folder / "plan.onnx", .mesh = mesh, .inputs = plan.inputs, .outputs = plan.outputs}};
-  request.programs[0].weights = weights_of(plan);
+  request.programs[0].weights = stored_weights(plan);
   REQUIRE(request.programs[0].weights.count("W") == 1);
   CHECK(run_threads(request).value().passed);
   // Others than those of the file: they are what the ranks compute with.
   request.programs[0].weights["W"].bytes.assign(request.programs[0].weights["W"].bytes.size(), 0);
   CHECK(!run_threads(request).value().passed);
 }
+
+}  // namespace autopar::partition_run_test

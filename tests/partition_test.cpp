@@ -6,8 +6,9 @@
 
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::partition_test {
+
+using namespace testing;
 
 namespace {
 
@@ -451,3 +452,5 @@ TEST_CASE("an assignment that does not divide is refused by name", "[partition]"
   CHECK(plan.error().code == ErrorCode::kInput);
   CHECK(plan.error().message.find("'fc' (MatMul)") != std::string::npos);
 }
+
+}  // namespace autopar::partition_test

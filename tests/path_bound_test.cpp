@@ -13,7 +13,7 @@
 #include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/path_bound.hpp"
 
-using namespace autopar;
+namespace autopar::path_bound_test {
 
 namespace {
 
@@ -245,3 +245,5 @@ TEST_CASE("cuts are moved from where much is sent") {
     if (schedule.stage_of_chunk[c] != schedule.stage_of_chunk[c + 1]) CHECK((*moved)[c] != cuts[c]);
   }
 }
+
+}  // namespace autopar::path_bound_test

@@ -1,7 +1,10 @@
 // Patient searches (`autopar solve`): the same answers as others on small problems.
 #include "problem_checks.hpp"
 
-namespace autopar::testing {
+namespace autopar::patient_test {
+
+using namespace testing;
+
 namespace {
 
 Recipe large_recipe(unsigned seed) {
@@ -74,4 +77,4 @@ TEST_CASE("an interruption is told, wherever it strikes", "[patient]") {
   CHECK(told > 0);
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::patient_test

@@ -11,8 +11,9 @@
 #include "folder.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::phase_ops_test {
+
+using namespace testing;
 
 namespace {
 
@@ -305,3 +306,5 @@ TEST_CASE("the best plan with phase ops is no worse, and files bring it back", "
   CHECK(compared >= 60);
   CHECK(better >= 3);
 }
+
+}  // namespace autopar::phase_ops_test

@@ -9,8 +9,9 @@
 #include "autopar/grad.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::phases_test {
+
+using namespace testing;
 
 namespace {
 
@@ -304,3 +305,5 @@ TEST_CASE("what is kept is there for each micro-batch in flight", "[phases]") {
   const Bytes limited = memory_of(four, 5, (split + more) / 2);
   CHECK(limited <= (split + more) / 2);
 }
+
+}  // namespace autopar::phases_test

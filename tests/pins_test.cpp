@@ -7,8 +7,9 @@
 #include "search/build/spec_lists.hpp"
 #include "search/meshes.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::pins_test {
+
+using namespace testing;
 
 namespace {
 
@@ -441,3 +442,5 @@ TEST_CASE("what no mesh can keep is said before what some cannot", "[pins]") {
   chain.request.pins.ops["fc2"].in_strategy = {{1, 1}, {1, 7}};
   CHECK(chain.refusal().find("op 'fc2' (MatMul)") == 0);
 }
+
+}  // namespace autopar::pins_test

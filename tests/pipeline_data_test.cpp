@@ -13,7 +13,7 @@
 
 #include "autopar/pipeline.hpp"
 
-using namespace autopar;
+namespace autopar::pipeline_data_test {
 
 namespace {
 
@@ -206,3 +206,5 @@ TEST_CASE("bubble rates of the zero-bubble tables", "[pipeline]") {
   std::cout << "bubble rates: 1f1b and zb-h1 as in " << rows
             << " rows to four digits, interleaved within " << largest << "\n";
 }
+
+}  // namespace autopar::pipeline_data_test

@@ -18,7 +18,7 @@
 
 #include "autopar/pipeline.hpp"
 
-using namespace autopar;
+namespace autopar::pipeline_exhaustive_test {
 
 namespace {
 
@@ -360,3 +360,5 @@ TEST_CASE("less memory is slower, more may be faster", "[pipeline]") {
     }
   }
 }
+
+}  // namespace autopar::pipeline_exhaustive_test

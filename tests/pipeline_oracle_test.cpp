@@ -10,7 +10,7 @@
 
 #include "autopar/pipeline.hpp"
 
-using namespace autopar;
+namespace autopar::pipeline_oracle_test {
 
 namespace {
 
@@ -397,3 +397,5 @@ TEST_CASE("costs that are none", "[pipeline]") {
   costs.pop_back();
   CHECK(refusal(costs) == "expected the costs of 2 chunks, found 1");
 }
+
+}  // namespace autopar::pipeline_oracle_test

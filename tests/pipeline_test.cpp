@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-using namespace autopar;
+namespace autopar::pipeline_test {
 
 namespace {
 
@@ -373,3 +373,5 @@ TEST_CASE("the table of the page", "[pipeline]") {
     CHECK_THAT(page.str(), Contains(row + " |\n"));
   }
 }
+
+}  // namespace autopar::pipeline_test

@@ -11,7 +11,7 @@
 #include "autopar/problem.hpp"
 #include "solve/network/presolve.hpp"
 
-namespace autopar {
+namespace autopar::presolve_test {
 namespace {
 
 // Random problems most of whose tables allow one partner per row or per column, so that nodes
@@ -211,4 +211,4 @@ TEST_CASE("Where nothing is forbidden nothing is folded", "[presolve]") {
   CHECK_FALSE(solver::presolve(problem));
 }
 
-}  // namespace autopar
+}  // namespace autopar::presolve_test

@@ -19,7 +19,8 @@
 #include "exec/whereabouts.hpp"
 #include "folder.hpp"
 
-using namespace autopar;
+namespace autopar::process_test {
+
 using autopar::testing::Folder;
 
 namespace {
@@ -474,3 +475,5 @@ TEST_CASE("what lacks where MPI cannot be opened", "[process]") {
   CHECK(refused.error().message.find(folder / "libmpi.so.12") != std::string::npos);
   CHECK(refused.error().message.find("AUTOPAR_MPI_LIBRARY") != std::string::npos);
 }
+
+}  // namespace autopar::process_test

@@ -14,8 +14,9 @@ using Catch::Approx;
 #include "search/propagate/near_pins.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::propagate_test {
+
+using namespace testing;
 
 namespace {
 
@@ -590,3 +591,5 @@ TEST_CASE("random graphs: pins kept, priced as evaluated, never below the least"
   CHECK(apart > 0);   // breadth first is not always the best,
   CHECK(apart < 75);  // but mostly
 }
+
+}  // namespace autopar::propagate_test

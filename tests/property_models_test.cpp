@@ -7,8 +7,9 @@
 #include "cases.hpp"
 #include "instances.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::property_models_test {
+
+using namespace testing;
 
 namespace {
 
@@ -104,3 +105,5 @@ TEST_CASE("models: no bound above any plan, every plan costs what is claimed", "
   CHECK(limited > 0);
   CHECK(pinned > 0);
 }
+
+}  // namespace autopar::property_models_test

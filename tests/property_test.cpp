@@ -8,8 +8,9 @@
 #include "instances.hpp"
 #include "problem_checks.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::property_test {
+
+using namespace testing;
 
 namespace {
 
@@ -240,3 +241,5 @@ TEST_CASE("random graphs: every searcher against the exhaustive search", "[prope
   CHECK(tally.infeasible > wanted / 100);
   CHECK(tally.pinned > wanted / 20);
 }
+
+}  // namespace autopar::property_test

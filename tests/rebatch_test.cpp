@@ -8,8 +8,9 @@
 
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::rebatch_test {
+
+using namespace testing;
 
 namespace {
 
@@ -452,3 +453,5 @@ TEST_CASE("the backward pass does not count as mixing", "[rebatch]") {
   graph.ops[0].phase = Phase::kBackward;
   CHECK(mixing(graph).empty());
 }
+
+}  // namespace autopar::rebatch_test

@@ -7,8 +7,9 @@
 #include "search/rec/level.hpp"
 #include "search/rec/meshes.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::rec_test {
+
+using namespace testing;
 
 namespace {
 
@@ -395,3 +396,5 @@ TEST_CASE("rec: relative costs of SAPP give its textbook plans", "[rec]") {
   CHECK(counts_of(32768, 1024, 1024) == Counts{{8, 1}, {1, 1}});
   CHECK(counts_of(160, 320, 3200000) == Counts{{1, 1}, {1, 8}});
 }
+
+}  // namespace autopar::rec_test

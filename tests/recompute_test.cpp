@@ -12,8 +12,9 @@
 #include "recompute/checkpoints.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::recompute_test {
+
+using namespace testing;
 
 namespace {
 
@@ -251,3 +252,5 @@ TEST_CASE("full repeats products with parameters, segment by segment", "[recompu
   }
   CHECK(recompute(b.graph, Recompute::kFull, {"none"}).kept_after > given.kept_after);
 }
+
+}  // namespace autopar::recompute_test

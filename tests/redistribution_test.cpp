@@ -19,7 +19,7 @@
 #include "autopar/ops.hpp"
 #include "autopar/problem.hpp"
 
-using namespace autopar;
+namespace autopar::redistribution_test {
 
 namespace {
 
@@ -479,3 +479,5 @@ TEST_CASE("reshards give MindSpore's slices and move no more bytes", "[redistrib
   reshaped.print("Reshape between, least bytes");
   fastest.print("all, least time on A100, as plans have it");
 }
+
+}  // namespace autopar::redistribution_test

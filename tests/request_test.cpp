@@ -7,7 +7,7 @@
 #include "exec/generate.hpp"
 #include "exec/wiring.hpp"
 
-namespace autopar {
+namespace autopar::request_test {
 namespace {
 
 Mesh mesh_2x3() { return {{{"a", 2, 1, 3}, {"b", 3, 0, 1}}}; }
@@ -102,4 +102,4 @@ TEST_CASE("inputs: places of ranks in several programs", "[exec]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::request_test

@@ -9,8 +9,9 @@ using Catch::Approx;
 #include "cases.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::search_test {
+
+using namespace testing;
 
 TEST_CASE("dp equals exhaustive search on random graphs", "[search]") {
   int compared = 0, limited = 0, infeasible = 0;
@@ -132,3 +133,5 @@ TEST_CASE("baselines are never better than dp", "[search]") {
     request.searcher = "dp";
   }
 }
+
+}  // namespace autopar::search_test

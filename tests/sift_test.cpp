@@ -6,10 +6,11 @@
 #include "solve/plans/combine.hpp"
 #include "solve/plans/variants.hpp"
 
-namespace autopar::testing {
-namespace {
+namespace autopar::solver::sift_test {
 
-using namespace solver;
+using namespace testing;
+
+namespace {
 
 // Layers one after the other, forward and then backward, each with a stream in either direction,
 // weights that are kept from the one to the other or fetched twice, and a gradient that is kept
@@ -335,4 +336,4 @@ TEST_CASE("dp under a limit that every layer reaches at its own time", "[solver]
 }
 
 }  // namespace
-}  // namespace autopar::testing
+}  // namespace autopar::solver::sift_test

@@ -2,7 +2,9 @@
 #include "cases.hpp"
 #include "problem_checks.hpp"
 
-namespace autopar::testing {
+namespace autopar::solver_test {
+
+using namespace testing;
 
 TEST_CASE("dp equals the exhaustive search without a limit", "[solver]") {
   for (unsigned seed = 0; seed < 2000; ++seed) {
@@ -164,4 +166,4 @@ TEST_CASE("dp mixes plans under a memory limit", "[solver]") {
   }
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::solver_test

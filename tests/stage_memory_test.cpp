@@ -7,7 +7,7 @@
 
 #include "planning/pipelines/stage_memory.hpp"
 
-using namespace autopar;
+namespace autopar::stage_memory_test {
 
 TEST_CASE("one chunk of a stage is at its peak while the others rest", "[pipeline]") {
   CHECK(stage_memory({}) == 0);
@@ -25,3 +25,5 @@ TEST_CASE("chunks are listed by their stages", "[pipeline]") {
   CHECK(stages.at(0) == std::vector<std::size_t>{0, 3});
   CHECK(stages.at(1) == std::vector<std::size_t>{1, 2});
 }
+
+}  // namespace autopar::stage_memory_test

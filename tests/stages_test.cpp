@@ -10,8 +10,9 @@
 #include "graphs.hpp"
 #include "planning/pipelines/step_units.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::stages_test {
+
+using namespace testing;
 
 namespace {
 
@@ -452,3 +453,5 @@ TEST_CASE("units that follow each other hand on what they are handed") {
   }
   CHECK(has_gradient);
 }
+
+}  // namespace autopar::stages_test

@@ -3,7 +3,7 @@
 
 #include "stand_in/ranks.hpp"
 
-namespace autopar {
+namespace autopar::stand_in_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -333,4 +333,4 @@ TEST_CASE("stand-in: messages", "[stand_in]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::stand_in_test

@@ -7,8 +7,9 @@
 #include "autopar/step_file.hpp"
 #include "folder.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::step_test {
+
+using namespace testing;
 
 namespace {
 
@@ -203,3 +204,5 @@ TEST_CASE("schedules are read as they are written and as PyTorch writes them", "
     CHECK_THAT(read(wrong, full), Contains("s.csv: line 1: '" + std::string(wrong) + "'"));
   }
 }
+
+}  // namespace autopar::step_test

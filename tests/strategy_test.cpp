@@ -4,8 +4,9 @@
 
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::strategy_test {
+
+using namespace testing;
 
 namespace {
 
@@ -164,3 +165,5 @@ TEST_CASE("a constant cannot be stored in slices", "[strategy]") {
   strategy.values[k.index()].spec.dims[0] = {0};
   says(verify(b.graph, rules, strategy), "a constant lies whole");
 }
+
+}  // namespace autopar::strategy_test

@@ -14,8 +14,9 @@
 #include "search/build/build.hpp"
 #include "search/matrix_game.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::streams_test {
+
+using namespace testing;
 
 namespace {
 
@@ -613,3 +614,5 @@ TEST_CASE("only the update waits for what a pass adds to the gradients", "[strea
   CHECK(summed >= 3);  // W1, b1, W2
   CHECK(blocking >= 4);
 }
+
+}  // namespace autopar::streams_test

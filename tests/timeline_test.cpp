@@ -6,7 +6,7 @@
 #include "exec/record.hpp"
 #include "exec/timeline.hpp"
 
-using namespace autopar;
+namespace autopar::timeline_test {
 
 namespace {
 
@@ -160,3 +160,5 @@ TEST_CASE("timeline: records of ranks become one report", "[timeline]") {
   report_ranks(request, {}, records, {}, {{100, 200}, false}, several);
   CHECK(several.rank_times[0].waiting < 0);
 }
+
+}  // namespace autopar::timeline_test

@@ -16,8 +16,9 @@
 #include "autopar/files.hpp"
 #include "folder.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::unfinished_test {
+
+using namespace testing;
 namespace fs = std::filesystem;
 
 namespace {
@@ -163,3 +164,5 @@ TEST_CASE("an interrupted program leaves nothing unfinished", "[files]") {
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+
+}  // namespace autopar::unfinished_test

@@ -10,8 +10,9 @@
 #include "planning/pipelines/unit_memory.hpp"
 #include "strategies.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::unit_memory_test {
+
+using namespace testing;
 
 namespace {
 
@@ -116,3 +117,5 @@ TEST_CASE("the price of a room is found anew where paths are left on the way", "
   CHECK(found->price == expected->price);
   CHECK(found->bound == expected->bound);
 }
+
+}  // namespace autopar::unit_memory_test

@@ -13,7 +13,7 @@
 #include "planning/pipelines/unit_mix.hpp"
 #include "planning/pipelines/unit_room.hpp"
 
-using namespace autopar;
+namespace autopar::unit_mix_test {
 
 namespace {
 
@@ -170,3 +170,5 @@ TEST_CASE("units get what a chunk leaves of its room, and save more where that d
 }
 
 TEST_CASE("without plans there is no mix") { CHECK(!best_mix({}, {4, 1, 10}).has_value()); }
+
+}  // namespace autopar::unit_mix_test

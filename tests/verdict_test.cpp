@@ -5,7 +5,7 @@
 
 #include "autopar/exec.hpp"
 
-namespace autopar {
+namespace autopar::verdict_test {
 namespace {
 
 // A graph in which every value is a float32[4,4] unless it says otherwise.
@@ -119,4 +119,4 @@ TEST_CASE("jumps: through next values in several steps", "[exec]") {
 }
 
 }  // namespace
-}  // namespace autopar
+}  // namespace autopar::verdict_test

@@ -16,8 +16,9 @@
 #include "graphs.hpp"
 #include "one_device.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::views_test {
+
+using namespace testing;
 
 namespace {
 
@@ -275,3 +276,5 @@ TEST_CASE("a cache that is read later is copied before it is written", "[views]"
   const CacheWrites none = cache_writes(earlier.b.graph, "next.*");
   CHECK(std::count(none.in_place.begin(), none.in_place.end(), 1) == 0);
 }
+
+}  // namespace autopar::views_test

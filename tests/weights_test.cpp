@@ -15,8 +15,9 @@
 #include "weights/safetensors.hpp"
 #include "weights/tensors.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::weights_test {
+
+using namespace testing;
 
 namespace fs = std::filesystem;
 
@@ -418,3 +419,5 @@ TEST_CASE("weights that cannot be read leave no folder behind") {
   folder.write("out", "a file where the folder should be");
   CHECK(!write_sharded_plan(plan, metadata_of(), folder / "out", folder / "").ok());
 }
+
+}  // namespace autopar::weights_test

@@ -4,10 +4,11 @@
 #include "problem_checks.hpp"
 #include "solve/windows/row_plan.hpp"
 
-namespace autopar::testing {
-namespace {
+namespace autopar::solver::windows_test {
 
-using namespace solver;
+using namespace testing;
+
+namespace {
 
 // The least value of a labelling within the capacities; infinite where there is none.
 double least_value(const Network& net) {
@@ -201,4 +202,4 @@ TEST_CASE("a row plan follows every row", "[windows]") {
   }
 }
 
-}  // namespace autopar::testing
+}  // namespace autopar::solver::windows_test

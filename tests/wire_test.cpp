@@ -11,7 +11,7 @@
 #include "exec/process/inquiry.hpp"
 #include "exec/record.hpp"
 
-using namespace autopar;
+namespace autopar::wire_test {
 
 namespace {
 
@@ -169,3 +169,5 @@ TEST_CASE("a frame that is too long, or of no kind, is refused by its header", "
     }
   }
 }
+
+}  // namespace autopar::wire_test
