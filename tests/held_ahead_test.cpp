@@ -9,8 +9,9 @@
 #include "cases.hpp"
 #include "graphs.hpp"
 
-using namespace autopar;
-using namespace autopar::testing;
+namespace autopar::held_ahead_test {
+
+using namespace testing;
 
 namespace {
 
@@ -172,3 +173,5 @@ TEST_CASE("what is fetched ahead and what waits never takes more than the plan l
   CHECK(binds > cases(100));   // limits that cost time
   CHECK(beyond > cases(100));  // ops that would hold more without them
 }
+
+}  // namespace autopar::held_ahead_test
