@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
@@ -27,6 +29,15 @@ def cluster(folder, devices=4):
         "device": {"name": "test", "memory_bytes": 1 << 30, "memory_bandwidth_bytes_per_s": 1e9, "peak_flops_per_s": {"float32": 1e9}},
         "tiers": [{"name": "t", "size": devices, "bandwidth_bytes_per_s": 1e11, "latency_s": 1e-9}], "host_link": {"bandwidth_bytes_per_s": 1e10}}))
     return path
+
+
+def write_two_products(path):
+    values = np.random.default_rng(1)
+    weights = [onnx.numpy_helper.from_array(values.standard_normal((64, 64)).astype(np.float32), name) for name in ("w1", "w2")]
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w1"], ["h"], "fc1"), onnx.helper.make_node("MatMul", ["h", "w2"], ["y"], "fc2")]
+    infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 64]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", infos[:1], infos[1:], weights)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 def plan_of(folder, *options):
@@ -145,6 +156,147 @@ def test_wrong_programs(folder):
     (plan / "plan.onnx").write_bytes(good[: len(good) // 2])
     assert "plan.onnx" in states(plan, code=4)[1]
     assert "no such file" in run("verify", folder / "none", code=4).stderr
+
+
+def named_lists(path):
+    """Rewrites a program so that each list of ranks stands in it once. Returns how many ops name one."""
+    model = onnx.load(path, load_external_data=False)
+    lists, named = [], 0
+    for node in model.graph.node:
+        for attribute in node.attribute if node.domain == "ai.autopar" else []:
+            if attribute.name != "groups":
+                continue
+            ranks = list(attribute.ints)
+            if ranks not in lists:
+                lists.append(ranks)
+            attribute.CopyFrom(onnx.helper.make_attribute("group_ref", lists.index(ranks)))
+            named += 1
+    onnx.helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, "autopar.groups": json.dumps(lists)})
+    onnx.save(model, path)
+    return named
+
+
+def runs(plan):
+    """On threads, and on processes where Open MPI is here."""
+    assert run("run", plan).stdout.splitlines()[-1] == "PASSED"
+    launcher = shutil.which("mpirun.openmpi")
+    if launcher and (pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / "libautopar_openmpi.so").exists():
+        allowed = ["--allow-run-as-root"] if os.getuid() == 0 else []
+        done = subprocess.run([launcher, "--oversubscribe", *allowed, "-n", "4", AUTOPAR, "run", str(plan)], capture_output=True, text=True)
+        assert done.returncode == 0 and "PASSED" in done.stdout, done.stdout + done.stderr
+
+
+def says_the_same(*args, other, path):
+    """A command about `path` says what it says of `other`."""
+    found, expected = (run(*(at if a is None else a for a in args), "--json").stdout.replace(str(at if at.is_dir() else at.parent), "PATH") for at in (path, other))
+    assert json.loads(found) == json.loads(expected), args
+
+
+def test_lists_of_ranks_that_stand_once(folder):
+    """A program whose collectives name lists of ranks (`group_ref`) is as one whose collectives have them."""
+    plan = plan_of(folder, "--mesh", "2x2")
+    named = folder / "named"
+    shutil.copytree(plan, named)
+    assert named_lists(named / "plan.onnx") > 2
+    for command in (("verify", None), ("show", None), ("price", None, "--cluster", folder / "cluster.json")):
+        says_the_same(*command, other=plan / "plan.onnx", path=named / "plan.onnx")
+    runs(named)
+    for at in (plan, named):
+        run("export", at, "--dialect", "trt", "-o", at / "trt", "-q")
+    for path in sorted((plan / "trt").glob("*.onnx")):
+        assert path.read_bytes() == (named / "trt" / path.name).read_bytes(), path
+    # A file that was written by hand, with the collectives in the body of a function or not.
+    model = onnx.load(named / "plan.onnx", load_external_data=False)
+    kept = [p for p in model.metadata_props if p.key in ("autopar.groups", "autopar.io", "autopar.mesh")]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    onnx.save(model, folder / "by_hand.onnx")
+    assert states(folder / "by_hand.onnx")[0]["groups"]["state"] == "ok"
+
+
+def test_lists_in_steps(folder):
+    """Also in steps of several programs."""
+    shutil.copy(MODEL, folder / "model.onnx")
+    step, named = folder / "step", folder / "named"
+    run("search", folder / "model.onnx", "--cluster", cluster(folder), "--train", "--loss", "cross_entropy", "--optimizer", "adamw", "--batch", "8",
+        "--stages", "2", "--micro-batches", "2", "-o", step, "-q")
+    shutil.copytree(step, named)
+    assert sum(named_lists(program) for program in sorted(named.glob("plan.*.onnx"))) > 0
+    says_the_same("verify", None, other=step, path=named)
+    says_the_same("show", None, other=step, path=named)
+    assert run("run", named).stdout.splitlines()[-1] == "PASSED"
+
+
+def test_lists_in_files_of_ranks(folder):
+    """Also where every rank has a file of its own, and in what `merge` makes of them."""
+    write_two_products(folder / "model.onnx")
+    plan, named = folder / "plan", folder / "named"
+    run("search", folder / "model.onnx", "--cluster", cluster(folder), "--weights", "sharded", "-o", plan, "-q")
+    shutil.copytree(plan, named)
+    programs = sorted(named.rglob("plan.onnx"))
+    assert len(programs) == 5 and all(named_lists(program) > 0 for program in programs), programs
+    assert run("verify", named).stdout.splitlines()[-1] == "PASSED"
+    runs(named)
+    for at in (plan, named):
+        run("merge", at, "-o", at / "whole.safetensors", "-q")
+    assert (plan / "whole.safetensors").read_bytes() == (named / "whole.safetensors").read_bytes()
+
+
+def test_wrong_lists(folder):
+    plan = plan_of(folder)
+    named_lists(plan / "plan.onnx")
+    good = (plan / "plan.onnx").read_bytes()
+
+    def message(lists=None, **changed):
+        model = onnx.load_from_string(good)
+        node = next(n for n in model.graph.node if n.domain == "ai.autopar")
+        for name, value in changed.items():
+            kept = [a for a in node.attribute if a.name != name]
+            del node.attribute[:]
+            node.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])
+        props = {p.key: p.value for p in model.metadata_props}
+        props.pop("autopar.groups") if lists == "" else props.update({"autopar.groups": lists} if lists else {})
+        onnx.helper.set_model_props(model, props)
+        told = []
+        for keys in (props, {key: value for key, value in props.items() if key != "autopar.version"}):  # a plan, a program by hand
+            onnx.helper.set_model_props(model, keys)
+            onnx.save(model, plan / "plan.onnx")
+            told.append(run("verify", plan / "plan.onnx", code=4).stderr)
+            assert "plan.onnx" in told[-1] and "(" + node.op_type + ")" in told[-1] and node.name in told[-1], told
+        assert told[0] == told[1], told
+        return told[0]
+
+    assert "expected metadata_props autopar.groups, whose lists it counts, found none" in message("")
+    for place in (-1, 3000):
+        assert f"attribute group_ref: expected a place in metadata_props autopar.groups, which has 1 list, found {place}" in message(group_ref=place)
+    assert "attribute group_ref: expected an integer, found STRING" in message(group_ref="0")
+    assert "it has the attributes groups and group_ref; expected one of them" in message(groups=[0, 1, 2, 3])
+    for lists, found in (('{"a": 1}', "object"), ("[3]", "number at place 0"), ('[[0, "1"]]', 'a list with "1" at place 0'), ("[[0.5]]", "a list with 0.5 at place 0"), ("[[99999999999999999999]]", "a list with"), ("[[18446744073709551615]]", "a list with 18446744073709551615 at place 0")):
+        assert "metadata_props autopar.groups: expected a list of lists of ranks, found " + found in message(lists), lists
+    assert "metadata_props autopar.groups: is not JSON" in message("[[0, 1]")
+
+
+def test_lists_of_many_ranks(folder):
+    """Files for more than 512 ranks have each list of ranks once, those for up to 512 in each collective."""
+    model = folder / "model.onnx"
+    write_two_products(model)
+    for devices in (512, 1024):
+        options = ("--cluster", cluster(folder, devices), "-q")
+        at = folder / str(devices)
+        run("search", model, *options, "-o", at)
+        run("apply", model, *options, "--strategy", at / "strategy.json", "-o", folder / "again")
+        plan = at / "plan.onnx"
+        assert plan.read_bytes() == (folder / "again" / "plan.onnx").read_bytes()
+        program = onnx.load(plan)
+        names = [{a.name for a in n.attribute} & {"groups", "group_ref"} for n in program.graph.node if n.domain == "ai.autopar"]
+        assert names and all(found == ({"groups"} if devices == 512 else {"group_ref"}) for found in names), names
+        lists = [json.loads(p.value) for p in program.metadata_props if p.key == "autopar.groups"]
+        assert len(lists) == (devices > 512)
+        if lists:
+            used = [a.i for n in program.graph.node if n.domain == "ai.autopar" for a in n.attribute if a.name == "group_ref"]
+            assert list(dict.fromkeys(used)) == list(range(len(lists[0]))), "in the order of first use"
+            assert all(sorted(ranks) == list(range(devices)) for ranks in lists[0])
+        assert states(at)[0]["groups"]["state"] == "ok"
 
 
 def main():

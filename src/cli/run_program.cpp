@@ -48,6 +48,20 @@ Status add_rank_plans(const PlanFile& file, std::optional<std::int64_t> own, Run
   return check_rank_plans(file, file.path, checked);
 }
 
+// What runs of a file in which lists of ranks stand apart from the collectives. Files of ranks
+// differ in nothing but the folder that they are in.
+Status add_listed(const PlanFile& file, std::optional<std::int64_t> own, RunProgram& program) {
+  std::string path = file.path;
+  if (!program.rank_paths.empty()) {
+    const auto found = std::find(file.ranks.begin(), file.ranks.end(), own.value_or(-1));
+    const auto place = found == file.ranks.end() ? 0 : found - file.ranks.begin();
+    path = program.rank_paths[static_cast<std::size_t>(place)];
+  }
+  AUTOPAR_TRY(bytes, bytes_with_groups(path));
+  if (bytes) program.bytes = std::make_shared<const std::string>(std::move(*bytes));
+  return Ok{};
+}
+
 // Of external data that all ranks read: one mapping for all sessions of this process.
 Status map_common_weights(const PlanFile& file, RunProgram& program) {
   AUTOPAR_TRY(mapped, map_weights(file, file.path, 0));
@@ -80,6 +94,7 @@ Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) 
   const bool has_folders = file.metadata.sharded();
   AUTOPAR_RETURN_IF_ERROR(has_folders ? add_rank_plans(file, own, program)
                                       : map_common_weights(file, program));
+  if (!file.by_hand) AUTOPAR_RETURN_IF_ERROR(add_listed(file, own, program));
   program.weights = take_weights(file.plan.program);
   return program;
 }

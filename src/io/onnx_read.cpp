@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "autopar/errors.hpp"
+#include "io/import/proto_op.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 namespace {
@@ -90,6 +92,114 @@ Result<ModelFile> read_onnx(std::string_view bytes) {
     if (entry.key() == "data_inputs") file.data_inputs = split_names(entry.value());
   }
   return file;
+}
+
+Status GroupLists::read() {
+  if (lists_) return Ok{};
+  const std::string where = std::string("metadata_props ") + kGroupsKey;
+  const std::string* text = nullptr;
+  for (const auto& entry : model_.metadata_props()) {
+    if (entry.key() == kGroupsKey) text = &entry.value();
+  }
+  if (text == nullptr) {
+    return input_error(std::string("attribute ") + kGroupRef + ": expected " + where +
+                       ", whose lists it counts, found none");
+  }
+  AUTOPAR_TRY(document, parse_json(*text, where));
+  const auto expected = [&](const std::string& found) {
+    return input_error(where + ": expected a list of lists of ranks, found " + found);
+  };
+  if (!document.is_array()) return expected(document.type_name());
+  std::vector<IntList> lists;
+  for (const auto& list : document) {
+    const std::string place = " at place " + std::to_string(lists.size());
+    if (!list.is_array()) return expected(list.type_name() + place);
+    std::vector<std::int64_t> ranks;
+    for (const auto& rank : list) {
+      const bool good = rank.is_number_integer() &&
+                        (!rank.is_number_unsigned() ||
+                         rank.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max());
+      if (!good) return expected("a list with " + rank.dump() + place);
+      ranks.push_back(rank.get<std::int64_t>());
+    }
+    lists.emplace_back(std::move(ranks));
+  }
+  lists_ = std::move(lists);
+  return Ok{};
+}
+
+Result<std::optional<IntList>> GroupLists::take(onnx::NodeProto& node) {
+  if (node.domain() != kCollectiveDomain) return std::optional<IntList>();
+  onnx::AttributeProto* reference = nullptr;
+  bool has_groups = false;
+  for (auto& attribute : *node.mutable_attribute()) {
+    if (attribute.name() == kGroupRef) reference = &attribute;
+    has_groups = has_groups || attribute.name() == "groups";
+  }
+  if (reference == nullptr) return std::optional<IntList>();
+  if (has_groups) {
+    return input_error(std::string("it has the attributes groups and ") + kGroupRef +
+                       "; expected one of them");
+  }
+  const std::string where = std::string("attribute ") + kGroupRef + ": expected ";
+  if (reference->type() != onnx::AttributeProto::INT) {
+    return input_error(where + "an integer, found " +
+                       onnx::AttributeProto::AttributeType_Name(reference->type()));
+  }
+  AUTOPAR_RETURN_IF_ERROR(read());
+  const std::int64_t place = reference->i();
+  if (place < 0 || place >= static_cast<std::int64_t>(lists_->size())) {
+    return input_error(where + "a place in metadata_props " + kGroupsKey + ", which has " +
+                       std::to_string(lists_->size()) + (lists_->size() == 1 ? " list" : " lists") +
+                       ", found " + std::to_string(place));
+  }
+  reference->Clear();
+  reference->set_name("groups");
+  reference->set_type(onnx::AttributeProto::INTS);
+  return std::optional((*lists_)[static_cast<std::size_t>(place)]);
+}
+
+namespace {
+
+// As many ranks as nodes of a file could list themselves.
+constexpr std::size_t kMostListedRanks = std::size_t{1} << 31;
+
+Status list_groups(google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, GroupLists& lists,
+                   std::size_t& listed) {
+  for (onnx::NodeProto& node : nodes) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (!attribute.has_g()) continue;
+      AUTOPAR_RETURN_IF_ERROR(list_groups(*attribute.mutable_g()->mutable_node(), lists, listed));
+    }
+    const auto list = lists.take(node);
+    const std::string where = label(name_of_node(node), node) + ": ";
+    if (!list) return input_error(where + list.error().message);
+    if (!*list) continue;
+    const std::vector<std::int64_t>& ranks = **list;
+    listed += ranks.size();
+    if (listed > kMostListedRanks) {
+      return input_error(where + "more than " + std::to_string(kMostListedRanks) +
+                         " ranks are listed by it and the ops before; expected fewer, as a file "
+                         "with the lists in place has");
+    }
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.name() != "groups") continue;
+      attribute.mutable_ints()->Add(ranks.begin(), ranks.end());
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status list_groups_in_place(onnx::ModelProto& model) {
+  GroupLists lists(model);
+  std::size_t listed = 0;
+  AUTOPAR_RETURN_IF_ERROR(list_groups(*model.mutable_graph()->mutable_node(), lists, listed));
+  for (auto& function : *model.mutable_functions()) {
+    AUTOPAR_RETURN_IF_ERROR(list_groups(*function.mutable_node(), lists, listed));
+  }
+  return Ok{};
 }
 
 }  // namespace autopar

@@ -47,6 +47,11 @@ Result<Graph> graph_of(LeanModel& model, const std::string& where);
 // Whether a node's attribute is one that a LeanModel sets aside.
 bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute);
 
+// Has each list of ranks stand in the file once, by metadata_props["autopar.groups"], where its
+// collectives name it by its place there (`group_ref`): of thousands of ranks lists are most of the
+// file. read_model puts them back.
+void refer_to_groups(LeanModel& model);
+
 // The text of metadata_props["autopar.io"]; of one program of a step, or of one that stands alone.
 std::string json_io(const Plan& plan, bool of_step = false);
 

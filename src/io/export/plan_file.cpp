@@ -111,6 +111,13 @@ Status set_ranks(const Properties& properties, PlanFile& file, const GivenRanks*
 
 namespace {
 
+// In files for more ranks each list of them stands once.
+constexpr std::int64_t kMostRanksInPlace = 512;
+
+std::int64_t world_size_of(const Plan& plan, const PlanMetadata& metadata) {
+  return metadata.ranks.empty() ? plan.mesh.size() : metadata.world_size;
+}
+
 // What plan.onnx holds, as ONNX's checker has seen it. Errors start with `where`.
 Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
                                 const std::string& where) {
@@ -131,9 +138,8 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
   };
   add("autopar.version", metadata.version);
   add("autopar.io", json_io(plan, metadata.of_step));
-  const bool alone = metadata.ranks.empty();
-  add("autopar.world_size", std::to_string(alone ? plan.mesh.size() : metadata.world_size));
-  if (!alone) {
+  add("autopar.world_size", std::to_string(world_size_of(plan, metadata)));
+  if (!metadata.ranks.empty()) {
     if (metadata.stage >= 0) add("autopar.stage", std::to_string(metadata.stage));
     add("autopar.ranks", json_list(metadata.ranks));
   }
@@ -194,6 +200,9 @@ Result<std::vector<std::string>> write_plans(const std::vector<PlanToWrite>& pla
         if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
         warnings.push_back(std::move(warning));
       }
+    }
+    if (world_size_of(plans[p].plan, plans[p].metadata) > kMostRanksInPlace) {
+      refer_to_groups(*models[p]);
     }
     AUTOPAR_RETURN_IF_ERROR(write_model(*models[p], plans[p].path, files));
     models[p].reset();

@@ -15,9 +15,12 @@
 
 #include "autopar/errors.hpp"
 #include "autopar/files.hpp"
+#include "autopar/program_bytes.hpp"
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/import/external_locations.hpp"
+#include "io/import/proto_op.hpp"
+#include "io/onnx_read.hpp"
 #include "io/proto_tag.hpp"
 
 namespace autopar {
@@ -228,7 +231,108 @@ Error too_large(const std::string& path, std::size_t bytes, std::size_t bytes_of
                      "--mesh with fewer axes, for which plans have fewer collectives");
 }
 
+// Functions that stand in for collectives declare the attributes of these.
+void rename_in_functions(onnx::ModelProto& model, const std::string& from, const std::string& to) {
+  for (auto& function : *model.mutable_functions()) {
+    if (function.domain() != kCollectiveDomain) continue;
+    for (std::string& attribute : *function.mutable_attribute()) {
+      if (attribute == from) attribute = to;
+    }
+  }
+}
+
+Status take_group_lists(LeanModel& model) {
+  GroupLists lists(model.proto);
+  bool any = false;
+  for (int n = 0; n < model.proto.graph().node_size(); ++n) {
+    onnx::NodeProto& node = *model.proto.mutable_graph()->mutable_node(n);
+    const auto list = lists.take(node);
+    if (!list) {
+      return input_error(label(name_of_node(node), node) + ": " + list.error().message);
+    }
+    if (!*list) continue;
+    model.groups[static_cast<std::size_t>(n)] = **list;
+    any = true;
+  }
+  if (!any) return Ok{};
+  rename_in_functions(model.proto, kGroupRef, "groups");
+  auto& properties = *model.proto.mutable_metadata_props();
+  for (int p = properties.size(); p-- > 0;) {
+    if (properties[p].key() == kGroupsKey) properties.DeleteSubrange(p, 1);
+  }
+  return Ok{};
+}
+
+// Whether the file has lists of ranks that stand there once. Reads little of it.
+bool has_group_lists(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  pb::FileInputStream stream(file);
+  stream.SetCloseOnDelete(true);
+  pb::CodedInputStream in(&stream);
+  while (const std::uint32_t tag = in.ReadTag()) {
+    if (tag != tag_of(onnx::ModelProto::kMetadataPropsFieldNumber)) {
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      continue;
+    }
+    onnx::StringStringEntryProto entry;
+    const auto limit = in.ReadLengthAndPushLimit();
+    if (!entry.MergeFromCodedStream(&in) || !in.ConsumedEntireMessage()) return false;
+    in.PopLimit(limit);
+    if (entry.key() == kGroupsKey) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+void refer_to_groups(LeanModel& model) {
+  std::vector<const IntList*> lists;
+  std::unordered_map<const std::vector<std::int64_t>*, std::int64_t> place_of_shared;
+  std::map<std::vector<std::int64_t>, std::int64_t> place_of;
+  std::vector<IntList> named(model.groups.size());  // keeps lists where they are
+  for (std::size_t n = 0; n < model.groups.size(); ++n) {
+    onnx::NodeProto& node = *model.proto.mutable_graph()->mutable_node(static_cast<int>(n));
+    if (model.groups[n].values().empty()) continue;
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (!lists_groups(node, attribute)) continue;
+      std::swap(named[n], model.groups[n]);
+      const auto next = static_cast<std::int64_t>(lists.size());
+      auto [shared, is_other] = place_of_shared.try_emplace(&named[n].values(), next);
+      if (is_other) {
+        const auto [found, is_new] = place_of.try_emplace(named[n].values(), next);
+        if (is_new) lists.push_back(&named[n]);
+        shared->second = found->second;
+      }
+      attribute.set_name(kGroupRef);
+      attribute.set_type(onnx::AttributeProto::INT);
+      attribute.set_i(shared->second);
+      break;
+    }
+  }
+  if (lists.empty()) return;
+  rename_in_functions(model.proto, "groups", kGroupRef);
+  std::string text;
+  for (const IntList* list : lists) {
+    text += text.empty() ? "[" : ",";
+    char before = '[';
+    for (const std::int64_t rank : list->values()) {
+      text += before + std::to_string(rank);
+      before = ',';
+    }
+    text += "]";
+  }
+  auto* entry = model.proto.add_metadata_props();
+  entry->set_key(kGroupsKey);
+  entry->set_value(text + "]");
+}
+
+Result<std::optional<std::string>> bytes_with_groups(const std::string& path) {
+  if (!has_group_lists(path)) return std::optional<std::string>();
+  AUTOPAR_TRY(model, read_model(path));
+  AUTOPAR_TRY(bytes, model_bytes(model, path));
+  return std::optional(std::move(bytes));
+}
 
 Result<std::string> model_bytes(LeanModel& model, const std::string& where) {
   const ModelWriter writer(model);
@@ -293,6 +397,8 @@ Result<LeanModel> read_model(const std::string& path) {
   }
   const Status located = check_external_locations(model.proto, path);
   if (!located) return input_error(path + ": " + located.error().message);
+  const Status listed = take_group_lists(model);
+  if (!listed) return input_error(path + ": " + listed.error().message);
   return model;
 }
 

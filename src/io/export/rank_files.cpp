@@ -104,6 +104,10 @@ Result<PlanFile> read_rank_files(const std::string& path,
     if (!file) return in_file(file.error());
     const Status located = check_external_locations(file->model, name);
     if (!located) return in_file(located.error());
+    // Each file counts its own lists.
+    if (const Status listed = list_groups_in_place(file->model); !listed) {
+      return in_file(listed.error());
+    }
     const auto words = translate_collectives(file->model, list.world_size);
     if (!words) return in_file(words.error());
     if (!words->empty()) dialect = *words;

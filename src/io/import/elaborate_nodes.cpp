@@ -188,7 +188,9 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     const ValueId input = node.input(0).empty() ? ValueId() : scope.find(node.input(0));
     if (input.valid()) AUTOPAR_RETURN_IF_ERROR(state_ceiling(node, graph_.value(input).shape));
   }
+  AUTOPAR_TRY(groups, group_lists_.take(node));
   AUTOPAR_TRY(op, op_of_node(node));
+  if (groups) op.attributes["groups"] = std::move(*groups);
   resolve_inputs(node, scope, op);
   AUTOPAR_TRY(outputs, output_types(node, op, schema));
   if (op.domain.empty() && op.type == "CastLike") {

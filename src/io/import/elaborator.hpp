@@ -79,6 +79,7 @@ class Elaborator {
   std::string value_name(const std::string& name, const Scope& scope);
 
   onnx::ModelProto& model_;
+  GroupLists group_lists_{model_};
   const std::optional<std::set<std::string>>& data_inputs_;
   std::string folder_;
   const ImportOptions& options_;
