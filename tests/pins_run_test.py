@@ -222,11 +222,85 @@ def test_repeated_ops(folder):
         assert [read(out)["tensors"][f"{name}_out{again}"]["spec"] for again in ("", ".again")] == found, (ops, tensors, found)
 
 
+TRAIN = "--train", "--loss", "cross_entropy", "--optimizer", "adamw"
+
+
+def flags(strategy, said=True):
+    return {name for name, op in strategy["ops"].items() if op.get("recompute") is said}
+
+
+def repeats(strategy):
+    return {name.removesuffix(".again") for name in strategy["ops"] if name.endswith(".again")}
+
+
+def test_repeated_ops_say_so(folder):
+    """A strategy says of each op whether the backward pass repeats it, beside the level, also of pipelines."""
+    machine, out, again = cluster(folder, 2, 2), folder / "levels", folder / "levels_again"
+    for more in (("--recompute", "cheap"), ("--recompute", "full"), ("--recompute", "none"), ("--recompute", "products", "--batch", "8", "--micro-batches", "2"),
+                 ("--recompute", "cheap", "--batch", "8", "--stages", "2", "--micro-batches", "4")):
+        run("search", LLAMA, "--cluster", machine, "-o", out, *TRAIN, *more)
+        found = read(out)
+        assert flags(found) == repeats(found) and bool(flags(found)) == ("none" not in more), (more, flags(found) ^ repeats(found))
+        run("apply", LLAMA, "--cluster", machine, "-o", again, "--strategy", out / "strategy.json")
+        for file in sorted(out.glob("plan*.onnx")):
+            assert file.read_bytes() == (again / file.name).read_bytes(), (more, file)
+        assert (again / "strategy.json").read_bytes() == (out / "strategy.json").read_bytes(), more
+    # What contradicts the level is refused.
+    run("search", LLAMA, "--cluster", machine, "-o", out, *TRAIN, "--recompute", "cheap")
+    found = read(out)
+    for name, said, told in ((sorted(flags(found))[0], False, "is false, and recompute cheap repeats the op"),
+                             ("layers.0.mlp.down", True, "is true, and recompute cheap does not repeat the op")):
+        other = json.loads(json.dumps(found))
+        other["ops"][name]["recompute"] = said
+        strategy = pins(folder, **{key: value for key, value in other.items() if key not in ("format", "version")})
+        message = run("apply", LLAMA, "--cluster", machine, "-o", again, "--strategy", strategy, code=4).stderr
+        assert f"ops.{name}.recompute: {told}" in message, message
+
+
+def test_pinned_repeats(folder):
+    """Ops of a pin file that say so are repeated in the backward pass, and no others."""
+    machine, out = cluster(folder, 2, 2), folder / "pinned"
+    layer = [f"layers.0.{name}" for name in ("mlp.sigmoid", "mlp.gate", "mlp_norm", "attn.softmax")]
+    some, chain = {name: {"recompute": True} for name in layer[:1]}, {name: {"recompute": True} for name in layer}
+    mixed = dict(chain, **{"layers.1.mlp.sigmoid": {"recompute": False}})
+    for ops, more in ((some, ()), (chain, ()), (mixed, ("--memory", "1GiB")), (chain, ("--batch", "8", "--micro-batches", "2"))):
+        run("search", LLAMA, "--cluster", machine, "-o", out, *TRAIN, *more, "--pin", pins(folder, {}, ops))
+        found = read(out)
+        assert "recompute" not in found and flags(found) == {name for name, op in ops.items() if op["recompute"]}, flags(found)
+        assert repeats(found) <= flags(found) and repeats(found), repeats(found)
+        assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+        again = folder / "pinned_again"
+        run("apply", LLAMA, "--cluster", machine, "-o", again, "--strategy", out / "strategy.json", *(more[:2] if "--memory" in more else ()))
+        for file in ["strategy.json", *sorted(path.name for path in out.glob("plan*.onnx"))]:
+            assert (again / file).read_bytes() == (out / file).read_bytes(), (ops, file)
+        run("price", LLAMA, "--cluster", machine, "--strategy", out / "strategy.json")
+    # Also as a part of a strategy that apply completes.
+    run("search", LLAMA, "--cluster", machine, "-o", out, *TRAIN)
+    training = read(out)["training"]
+    run("apply", LLAMA, "--cluster", machine, "-o", out, "--strategy", pins(folder, {}, some, training=training))
+    assert flags(read(out)) == set(layer[:1]) == repeats(read(out))
+
+    def message(ops, *more, code=4):
+        done = run("search", LLAMA, "--cluster", machine, "-o", out, *(TRAIN if "plain" not in more else ()), *[m for m in more if m != "plain"], "--pin", pins(folder, {}, ops), code=code)
+        assert "pins.json: " in done.stderr, done.stderr
+        return done.stderr
+
+    assert "ops.nobody.recompute: the model has no op of that name" in message({"nobody": {"recompute": True}})
+    assert "cannot be repeated in the backward pass: it is of the backward pass" in message({"layers.0.mlp.sigmoid.grad": {"recompute": True}})
+    assert "cannot be repeated in the backward pass: it looks weights up" in message({"embed": {"recompute": True}})
+    assert "cannot be repeated in the backward pass: the model has none" in message(some, "plain")
+    assert "expected true or false" in message({layer[0]: {"recompute": "cheap"}})
+    assert "cannot be repeated in the backward pass: nothing there reads what it makes" in message({"layers.0.attn.q": {"recompute": True}})
+    assert "is false, and no op has true" in message({layer[0]: {"recompute": False}})
+    assert "found --recompute full" in message(some, "--recompute", "full", code=2)
+    assert "in plans of one stage" in message(some, "--stages", "2", "--batch", "8", "--micro-batches", "4", code=2)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for test in (test_kept_and_run, test_refused, test_parameters_are_free, test_readers_share_a_pinned_hub, test_hub_ops_and_names,
-                     test_repeated_ops):
+                     test_repeated_ops, test_repeated_ops_say_so, test_pinned_repeats):
             test(folder)
             print(f"{test.__name__}: ok")
 

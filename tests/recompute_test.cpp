@@ -89,6 +89,47 @@ TEST_CASE("no pass reads what a later one repeats, and nothing of the update is 
   }
 }
 
+TEST_CASE("ops that are named are repeated, and no others", "[recompute]") {
+  Graph graph = exponentials();
+  for (std::size_t o = 12; o < graph.ops.size(); ++o) graph.ops[o].phase = Phase::kBackward;
+  const auto again = repeat_these(graph, {"exp0", "sin0", "sin3"});
+  REQUIRE(again.ok());
+  REQUIRE(verify(again->graph).ok());
+  const std::map<std::string, std::string> repeats = {{"exp0.again", "exp0"},
+                                                      {"sin0.again", "sin0"}};
+  CHECK(again->op_of_repeat == repeats);
+  CHECK(again->repeated == 3);
+  CHECK(again->graph.ops.size() == graph.ops.size() + 2);
+  const auto op = [&](const std::string& name) {
+    const auto& ops = again->graph.ops;
+    return *std::find_if(ops.begin(), ops.end(), [&](const Op& o) { return o.name == name; });
+  };
+  const auto reads = [&](const std::string& name, std::size_t input) {
+    return again->graph.value(op(name).inputs[input]).name;
+  };
+  CHECK(reads("late_sin0", 1) == "sin0_out.again");
+  CHECK(reads("late_exp0", 1) == "exp0_out.again");
+  CHECK(reads("sin0.again", 0) == "exp0_out.again");
+  CHECK(reads("exp0.again", 0) == "fc0_out");
+  CHECK(reads("fc1", 0) == "sin0_out");
+  CHECK(reads("late_exp1", 1) == "exp1_out");
+  CHECK(op("exp0.again").phase == Phase::kBackward);
+  CHECK(op("sin3").phase == Phase::kBackward);  // nothing else reads it
+
+  const auto refused = [&](const std::string& name, const std::string& reason) {
+    const auto none = repeat_these(graph, {name});
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().message ==
+          "op '" + name + "': cannot be repeated in the backward pass: " + reason);
+  };
+  refused("late_sin0", "it is of the backward pass");
+  refused("nobody", "there is no op of that name");
+  refused("fc1", "nothing there reads what it makes, nor does an op that is repeated");
+  CHECK(repeat_these(graph, {"fc1", "exp1"}).ok());
+  graph = exponentials();
+  refused("exp0", "the model has none");
+}
+
 TEST_CASE("products are repeated only when asked for, those with parameters never", "[recompute]") {
   // Scores of all pairs of rows are larger than the rows, and read again in reverse order.
   GraphWriter b;

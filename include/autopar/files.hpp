@@ -73,7 +73,8 @@ struct StrategyFile {
     std::string recompute;          // empty: not said
     Pins pins;
     std::map<std::string, std::string> op_types;
-    std::set<std::string> absent;  // ops and tensors that others have
+    std::set<std::string> absent;          // ops and tensors that others have
+    std::map<std::string, bool> repeated;  // as below
   };
   // The ranks that hold some of the chunks.
   struct Stage {
@@ -87,6 +88,9 @@ struct StrategyFile {
   std::vector<MeshAxis> mesh;                   // empty: not said
   Pins pins;                                    // `ops` and `tensors`
   std::map<std::string, std::string> op_types;  // by op name, where said
+  // Whether ops are repeated in the backward pass, by name, where said. Beside `recompute` they
+  // only say what follows from that.
+  std::map<std::string, bool> repeated;
   // Of a pipeline, by op name or a pattern of names (`*`, `?`).
   std::map<std::string, int> stage_of_ops;
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
@@ -120,6 +124,7 @@ struct StrategyOrigin {
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
   std::vector<std::string> checkpoints = {};  // empty: not written
+  std::set<std::string> repeated = {};        // ops that the backward pass repeats
 };
 // FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is
 // verified.

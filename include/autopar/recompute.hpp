@@ -9,6 +9,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,5 +46,11 @@ struct Recomputed {
 // that what is kept and what the largest segment makes take the least together.
 Recomputed recompute(const Graph& graph, Recompute what,
                      const std::vector<std::string>& checkpoints = {});
+
+// Repeats these ops of a training step's forward pass, whatever that gains: ops of the backward
+// pass read what a copy made. A copy reads copies of what other ops of these make, else what was
+// kept. One that only the backward pass reads moves there. Errors (kInput), which begin with "op
+// '...'": ops that cannot be repeated, with the reason.
+Result<Recomputed> repeat_these(const Graph& graph, const std::set<std::string>& ops);
 
 }  // namespace autopar

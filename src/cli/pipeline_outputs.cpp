@@ -200,6 +200,7 @@ StrategyLines own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs
   StrategyOrigin origin = origin_of(whole, fs::path(options.model).filename().string());
   origin.searcher = chunk.planned->outcome.searcher;
   origin.recompute = name_of(chunk.planned->inputs->recompute);
+  origin.repeated = repeated_ops_of(*chunk.planned->inputs);
   origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
   return strategy_lines(request.graph, request.rules, chunk.planned->outcome.strategy,
                         request.cluster, origin);

@@ -212,6 +212,11 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
       inputs->warnings.push_back(options.pin_file + ": checkpoints are of --recompute full, and " +
                                  options.recompute + " does not read them");
     }
+    if (options.stages != "1" && repeats_by_name(file)) {
+      return usage_error(options.pin_file +
+                         ": ops are repeated by name in plans of one stage; expected --stages 1, "
+                         "or --recompute and no recompute of an op");
+    }
     pins.emplace(std::move(file));
   }
   if (options.stages != "1") {

@@ -69,6 +69,10 @@ void read_recompute(const SaidPlan& plan, ParallelForm& form) {
   const auto most = std::max_element(votes.begin(), votes.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   if (most == votes.end()) return;
+  if (most->first == "by name") {
+    form.deviations.push_back({false, "which ops it repeats in its backward pass it says by name"});
+    return;
+  }
   form.recompute = most->first;
   for (std::size_t c = 0; c < plan.recompute.size(); ++c) {
     if (plan.recompute[c] == form.recompute) continue;

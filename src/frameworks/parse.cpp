@@ -99,8 +99,17 @@ class Reader {
                            [](std::int64_t all, const SaidAxis& axis) { return all * axis.size; });
   }
 
+  // Without a level ops may say for themselves that they are repeated.
+  bool repeats_by_name() const {
+    const Json& ops = object_at(document_, "ops");
+    return std::any_of(ops.begin(), ops.end(), [](const Json& op) {
+      return op.is_object() && op.contains("recompute") && op["recompute"] == true;
+    });
+  }
+
   Status read_stages() {
-    const std::string recompute = document_.value("recompute", "none");
+    const std::string recompute =
+        document_.value("recompute", repeats_by_name() ? "by name" : "none");
     const Json& step = object_at(document_, "step");
     plan_.micro_batches = step.value("micro_batches", std::int64_t{1});
     plan_.copies = step.value("copies", std::int64_t{1});

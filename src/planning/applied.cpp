@@ -170,7 +170,9 @@ Result<std::unique_ptr<Applied>> apply_to(std::unique_ptr<Inputs> inputs, const 
   auto applied = std::make_unique<Applied>();
   applied->inputs = std::move(inputs);
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
-  if (repeated && *repeated != Recompute::kNone) {
+  if (repeats_by_name(file)) {
+    AUTOPAR_RETURN_IF_ERROR(repeat_named_ops(file, is_chunk, *applied->inputs));
+  } else if (repeated && *repeated != Recompute::kNone) {
     AUTOPAR_TRY(done, repeat_ops(*applied->inputs, *repeated));
     static_cast<void>(done);
   }
@@ -186,6 +188,9 @@ Result<std::unique_ptr<Applied>> apply_to(std::unique_ptr<Inputs> inputs, const 
     return with_pin_file(known.error(), options.strategy_file);
   }
   if (common.mesh.empty() && is_complete(asked.graph, file)) {
+    if (options.recompute == "auto") {
+      AUTOPAR_RETURN_IF_ERROR(check_repeated(file, *applied->inputs));
+    }
     AUTOPAR_TRY(taken, price_complete(file, *applied));
     if (taken) return applied;
     free_boundary(asked.graph, asked.pins);

@@ -222,6 +222,9 @@ class Forms {
     }
     const bool is_last = counts_.size() * levels_.size() == 1;
     auto inputs = is_last ? std::move(known->second) : std::make_unique<Inputs>(*known->second);
+    if (pins_ && repeats_by_name(*pins_)) {
+      AUTOPAR_RETURN_IF_ERROR(repeat_named_ops(*pins_, false, *inputs));
+    }
     if (levels_[at.level] == Recompute::kNone) return inputs;
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, levels_[at.level]));
     if (!repeated && !asked_) return std::unique_ptr<Inputs>();

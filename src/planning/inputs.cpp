@@ -236,21 +236,100 @@ Status take_checkpoints(const StrategyFile& file, Inputs& inputs) {
   return Ok{};
 }
 
-Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
-  Recomputed again = autopar::recompute(inputs.model.graph, recompute, inputs.checkpoints);
-  if (again.repeated == 0) return false;
+namespace {
+
+Status take_repeated(Recomputed again, Inputs& inputs) {
   inputs.model.graph = std::move(again.graph);
-  inputs.recompute = recompute;
   inputs.repeated_ops = again.repeated;
   inputs.op_of_repeat = std::move(again.op_of_repeat);
   inputs.value_of_repeat = std::move(again.value_of_repeat);
   AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
   inputs.rules = std::move(rules);
+  return Ok{};
+}
+
+// The op of that name, or those that a user's op of that name became.
+std::vector<std::string> ops_named(const std::string& name, const ImportedModel& model) {
+  const auto& ops = model.graph.ops;
+  const bool is_op =
+      std::any_of(ops.begin(), ops.end(), [&](const Op& op) { return op.name == name; });
+  if (is_op) return {name};
+  const auto found = model.ops_of_user_op->find(name);
+  return found == model.ops_of_user_op->end() ? std::vector<std::string>() : found->second;
+}
+
+}  // namespace
+
+Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
+  Recomputed again = autopar::recompute(inputs.model.graph, recompute, inputs.checkpoints);
+  if (again.repeated == 0) return false;
+  inputs.recompute = recompute;
+  AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
   return true;
+}
+
+bool repeats_by_name(const StrategyFile& file) {
+  return file.recompute.empty() && std::any_of(file.repeated.begin(), file.repeated.end(),
+                                               [](const auto& said) { return said.second; });
+}
+
+Status repeat_named_ops(const StrategyFile& file, bool is_part, Inputs& inputs) {
+  std::set<std::string> names;
+  for (const auto& [name, is_repeated] : file.repeated) {
+    if (!is_repeated) continue;
+    const std::vector<std::string> ops = ops_named(name, inputs.model);
+    names.insert(ops.begin(), ops.end());
+    if (ops.empty() && !is_part) {
+      return input_error(file.path + ": ops." + name +
+                         ".recompute: the model has no op of that name, or it was folded into a "
+                         "constant or removed at import");
+    }
+  }
+  if (names.empty()) return Ok{};
+  auto again = repeat_these(inputs.model.graph, names);
+  if (!again) return input_error(file.path + ": " + again.error().message);
+  inputs.repeated_by_name = std::move(names);
+  return take_repeated(std::move(*again), inputs);
+}
+
+Status check_repeated(const StrategyFile& file, const Inputs& inputs) {
+  const std::set<std::string> repeated = repeated_ops_of(inputs);
+  for (const Op& op : inputs.model.graph.ops) {
+    const auto said = file.repeated.find(op.name);
+    if (said == file.repeated.end() || said->second == (repeated.count(op.name) != 0)) continue;
+    return input_error(file.path + ": ops." + op.name +
+                       ".recompute: " + (said->second ? "is true" : "is false") +
+                       ", and recompute " + name_of(inputs.recompute) +
+                       (said->second ? " does not repeat" : " repeats") +
+                       " the op; a file without the level names the ops that are repeated");
+  }
+  return Ok{};
+}
+
+std::set<std::string> repeated_ops_of(const Inputs& inputs) {
+  if (!inputs.repeated_by_name.empty()) return inputs.repeated_by_name;
+  std::set<std::string> repeated;
+  for (const auto& [repeat, op] : inputs.op_of_repeat) repeated.insert(op);
+  return repeated;
 }
 
 Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
                                                         const StrategyFile* file) {
+  if (file != nullptr && file->recompute.empty() && !file->repeated.empty()) {
+    const bool any = repeats_by_name(*file);
+    const std::string where =
+        file->path + ": ops." + file->repeated.begin()->first + ".recompute: ";
+    if (any && option != "auto") {
+      return usage_error(where + "the file names the ops that are repeated; expected that or " +
+                         "--recompute, found --recompute " + option);
+    }
+    if (!any && option != "none") {
+      return input_error(where +
+                         "is false, and no op has true; expected one that has, or "
+                         "--recompute none");
+    }
+    return std::optional(Recompute::kNone);
+  }
   if (option == "auto" && file != nullptr && !file->recompute.empty()) {
     const auto found = parse_recompute(file->recompute);
     if (found) return found;

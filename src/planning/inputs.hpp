@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "autopar/files.hpp"
@@ -29,9 +30,10 @@ struct Inputs {
   std::size_t repeated_ops = 0;
   std::vector<std::string> checkpoints = {};  // as recompute() takes them
   std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
-  Bytes gradient_bucket = 0;  // as partition() takes it
-  std::string data_folder;    // where the model's external data lies
-  ForwardWork forward;        // of the model that --train trains
+  std::set<std::string> repeated_by_name = {};  // where a file says of each op whether it is
+  Bytes gradient_bucket = 0;                    // as partition() takes it
+  std::string data_folder;                      // where the model's external data lies
+  ForwardWork forward;                          // of the model that --train trains
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
   // several passes.
   std::string training_bytes;
@@ -63,7 +65,17 @@ Status take_checkpoints(const StrategyFile& file, Inputs& inputs);
 // Repeats ops of the model, which was imported as it is. False where that gains nothing. Errors
 // (kInput): rules of the user that do not fit what is repeated.
 Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);
-// --recompute, or what the strategy file says where that is not said (nothing: auto).
+// Whether a strategy file names the ops that are repeated, in place of a level.
+bool repeats_by_name(const StrategyFile& file);
+// Repeats those of the model. Errors (kInput): ops that cannot be repeated, or, unless the model is
+// a part of that of the file, that it does not have.
+Status repeat_named_ops(const StrategyFile& file, bool is_part, Inputs& inputs);
+// Whether the ops of the model are repeated, or not, as the file says of them.
+Status check_repeated(const StrategyFile& file, const Inputs& inputs);
+// The ops that the backward pass repeats, or, by name, makes in place of the forward pass.
+std::set<std::string> repeated_ops_of(const Inputs& inputs);
+// --recompute, or what the strategy file says where that is not said (nothing: auto; none also
+// where it names ops).
 Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
                                                         const StrategyFile* file);
 

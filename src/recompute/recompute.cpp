@@ -50,7 +50,29 @@ class Rewrite {
     return result;
   }
 
+  // These values are made again for the backward pass.
+  Recomputed repeat_for_backward(std::vector<bool> values) {
+    Recomputed result;
+    result.kept = find_turn(graph_);
+    is_checkpoint_.assign(graph_.values.size(), false);
+    repeat_ = std::move(values);
+    by_phase_ = true;
+    rebuild();
+    result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
+    result.graph = std::move(again_);
+    result.op_of_repeat = std::move(op_of_repeat_);
+    result.value_of_repeat = std::move(value_of_repeat_);
+    result.repeated = repeated_;
+    return result;
+  }
+  // After that: whether a copy of the value was made, since somebody reads it.
+  bool has_copy(ValueId id) const { return copies_[id.index()].valid(); }
+
  private:
+  bool reads_copies(std::size_t op) const {
+    return by_phase_ ? graph_.ops[op].phase == Phase::kBackward : op > turn_;
+  }
+
   // The time of the largest peak of activations in the passes, or the last one of the forward pass,
   // and what is there. A view is its input's memory. An update runs once, on what all passes left:
   // nothing is repeated for it.
@@ -196,7 +218,7 @@ class Rewrite {
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       Op op = graph_.ops[o];
       for (ValueId& input : op.inputs) {
-        if (o > turn_ && input.valid() && repeat_[input.index()]) {
+        if (reads_copies(o) && input.valid() && repeat_[input.index()]) {
           input = copy_of(
               input, phased && op.phase == Phase::kForward ? Phase::kForward : Phase::kBackward);
         }
@@ -211,7 +233,7 @@ class Rewrite {
   // What the segments of kFull end with: made of what is repeated, up to the next checkpoint.
   void find_ends() {
     ends_segment_.assign(graph_.ops.size(), false);
-    if (what_ != Recompute::kFull) return;
+    if (what_ != Recompute::kFull || by_phase_) return;
     std::vector<bool> goes_on(graph_.values.size(), false);
     for (std::size_t o = 0; o <= std::min(turn_, end_); ++o) {
       const Op& op = graph_.ops[o];
@@ -355,6 +377,7 @@ class Rewrite {
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
+  bool by_phase_ = false;     // those of the backward pass do, wherever the turn is
   std::vector<bool> ends_segment_;
   struct Placed {
     Op op;
@@ -393,6 +416,45 @@ Recomputed recompute(const Graph& graph, Recompute what,
   const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_backward_pass(graph);
   const Rewrite::Turn turn = at_end ? Rewrite::Turn::kEndOfForward : Rewrite::Turn::kPeak;
   return Rewrite(graph, what, turn, checkpoints).run();
+}
+
+Result<Recomputed> repeat_these(const Graph& graph, const std::set<std::string>& ops) {
+  const Repeatable repeatable(graph);
+  const auto refuse = [](const std::string& name, const std::string& reason) {
+    return input_error("op '" + name + "': cannot be repeated in the backward pass: " + reason);
+  };
+  std::vector<bool> values(graph.values.size(), false);
+  std::set<std::string> found;
+  for (const Op& op : graph.ops) {
+    if (ops.count(op.name) == 0) continue;
+    found.insert(op.name);
+    if (!has_backward_pass(graph)) return refuse(op.name, "the model has none");
+    if (op.phase != Phase::kForward) {
+      return refuse(op.name, std::string("it is of the ") + name_of(op.phase) + " pass");
+    }
+    if (is_random(op)) return refuse(op.name, "it is random, and would give other numbers");
+    if (!repeatable.may_repeat(op, Recompute::kFull)) {
+      return refuse(op.name, "it looks weights up, which is not repeated");
+    }
+    for (ValueId output : op.outputs) {
+      if (output.valid()) values[output.index()] = true;
+    }
+  }
+  for (const std::string& name : ops) {
+    if (found.count(name) == 0) return refuse(name, "there is no op of that name");
+  }
+  Rewrite rewrite(graph, Recompute::kFull, Rewrite::Turn::kEndOfForward);
+  Recomputed result = rewrite.repeat_for_backward(std::move(values));
+  for (const Op& op : graph.ops) {
+    if (ops.count(op.name) == 0) continue;
+    const bool is_read = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+      return output.valid() && rewrite.has_copy(output);
+    });
+    if (!is_read) {
+      return refuse(op.name, "nothing there reads what it makes, nor does an op that is repeated");
+    }
+  }
+  return result;
 }
 
 Recomputed recompute_unit(const Graph& graph, Recompute what) {

@@ -66,6 +66,11 @@ Result<std::string> Json::text() const {
   return value_->get<std::string>();
 }
 
+Result<bool> Json::boolean() const {
+  if (!value_->is_boolean()) return expected("true or false");
+  return value_->get<bool>();
+}
+
 Result<std::int64_t> Json::integer() const {
   if (value_->is_number_unsigned()) {
     const auto number = value_->get<std::uint64_t>();

@@ -25,6 +25,7 @@ class Json {
   Result<std::vector<Json>> items() const;
   Result<std::vector<std::pair<std::string, Json>>> members() const;
   Result<std::string> text() const;
+  Result<bool> boolean() const;
   Result<std::int64_t> integer() const;  // also 8.0 and 8e10
   Result<double> number() const;         // finite
   Result<std::vector<std::int64_t>> integers() const;

@@ -137,8 +137,13 @@ StrategyFile strategy_of_chunk(const StrategyFile& file, const StrategyFile::Sta
     own.pins.ops.erase(name);
     own.pins.values.erase(name);
     own.op_types.erase(name);
+    own.repeated.erase(name);
   }
-  for (const auto& [name, pin] : chunk.pins.ops) own.pins.ops[name] = pin;
+  for (const auto& [name, pin] : chunk.pins.ops) {
+    own.pins.ops[name] = pin;
+    own.repeated.erase(name);  // it says all of the op
+  }
+  for (const auto& [name, is_repeated] : chunk.repeated) own.repeated[name] = is_repeated;
   for (const auto& [name, pin] : chunk.pins.values) own.pins.values[name] = pin;
   for (const auto& [name, type] : chunk.op_types) own.op_types[name] = type;
   return own;

@@ -71,14 +71,25 @@ Status read_stage(const Json& json, const std::string& name, StrategyFile& file)
   return Ok{};
 }
 
+Status read_repeated(const Json& json, const std::string& name,
+                     std::map<std::string, bool>& repeated) {
+  AUTOPAR_TRY(field, json.find("recompute"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(is_repeated, field->boolean());
+  repeated[name] = is_repeated;
+  return Ok{};
+}
+
 // An op by its name, or, to say the stage of several, by a pattern.
 Status read_op(const Json& json, const std::string& name, StrategyFile& file) {
   AUTOPAR_RETURN_IF_ERROR(read_stage(json, name, file));
+  AUTOPAR_RETURN_IF_ERROR(read_repeated(json, name, file.repeated));
   AUTOPAR_TRY(pin, op_of(json));
   const bool is_pinned = pin.assignment || pin.in_strategy || pin.out_strategy;
-  const bool has_stage = file.stage_of_ops.count(name) > 0;
-  if (!is_pinned && !has_stage) {
-    return json.expected("an assignment, an in_strategy, an out_strategy or a pipeline_stage");
+  const bool says_more = file.stage_of_ops.count(name) > 0 || file.repeated.count(name) > 0;
+  if (!is_pinned && !says_more) {
+    return json.expected(
+        "an assignment, an in_strategy, an out_strategy, a pipeline_stage or recompute");
   }
   if (is_pinned) file.pins.ops.emplace(name, std::move(pin));
   std::string type;
@@ -227,6 +238,7 @@ Status read_pins(const Json& owner, StrategyFile::Chunk& said) {
         return json.expected("an assignment, an in_strategy or an out_strategy");
       }
       said.pins.ops.emplace(name, std::move(pin));
+      AUTOPAR_RETURN_IF_ERROR(read_repeated(json, name, said.repeated));
       std::string type;
       AUTOPAR_RETURN_IF_ERROR(read_text(json, "type", type));
       if (!type.empty()) said.op_types.emplace(name, std::move(type));

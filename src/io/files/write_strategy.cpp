@@ -29,11 +29,12 @@ std::string assignment_json(const Assignment& assignment, const Rule& rule, cons
 }
 
 std::string op_json(const Op& op, const Rule& rule, const Assignment& assignment,
-                    const OpSpecs& specs, const Mesh& mesh) {
+                    const OpSpecs& specs, const Mesh& mesh, bool is_repeated) {
   return "{\"type\": " + json_text(op.type) +
          ", \"assignment\": " + assignment_json(assignment, rule, mesh) +
          ", \"in_strategy\": " + json_list(strategy_of(specs.inputs, mesh)) +
-         ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) + "}";
+         ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) +
+         (is_repeated ? ", \"recompute\": true}" : "}");
 }
 
 // How the ops of one phase get a value; null: each reshards it from its hub for itself.
@@ -147,7 +148,8 @@ StrategyLines strategy_lines(const Graph& graph, const GraphRules& rules, const 
     if (phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
     const Op& op = graph.ops[o];
     lines.ops.emplace_back(op.name,
-                           op_json(op, rules.rules[o], strategy.assignments[o], (*specs)[o], mesh));
+                           op_json(op, rules.rules[o], strategy.assignments[o], (*specs)[o], mesh,
+                                   origin.repeated.count(op.name) != 0));
   }
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
