@@ -37,9 +37,7 @@ struct Trained {
     auto step = training_step(std::move(b.graph), options);
     REQUIRE(step.ok());
     graph = std::move(step->graph);
-    for (Value& value : graph.values) {
-      value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-    }
+    mark_accumulators(graph);
     graph.copies = copies;
     cluster.profile.name = profile;
     rules = *rules_of(graph);

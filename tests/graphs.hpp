@@ -29,6 +29,13 @@ struct Draw {
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(engine() % n); }
 };
 
+// As the file of a step of several passes is read.
+inline void mark_accumulators(Graph& step) {
+  for (Value& value : step.values) {
+    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
+  }
+}
+
 // A few square matrices through matmuls, adds, relus, transposes and views; some values read twice,
 // some left as outputs, in half of the graphs as the next value of an input.
 inline Graph random_graph(std::uint64_t seed, int op_count) {

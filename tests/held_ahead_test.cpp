@@ -31,9 +31,7 @@ Graph trained(std::int64_t passes) {
   options.micro_batches = passes;
   auto step = training_step(std::move(b.graph), options);
   REQUIRE(step.ok());
-  for (Value& value : step->graph.values) {
-    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-  }
+  mark_accumulators(step->graph);
   return std::move(step->graph);
 }
 
@@ -147,8 +145,8 @@ TEST_CASE("what is fetched ahead and what waits never takes more than the plan l
       cost.held.push_back(static_cast<Bytes>(draw.below(60)));
       cost.memory.total = std::max(cost.memory.total, cost.held.back());
     }
-    cost.limit = static_cast<Bytes>(draw.below(120));
-    const Bytes most = std::max(cost.limit, cost.memory.total);
+    cost.limit = static_cast<Bytes>(1 + draw.below(120));
+    const Bytes most = cost.most_held();
     const Seconds within = simulate(step.graph, cost, step.mesh, step.cluster).seconds;
     std::vector<OpId> ops;
     const auto held =
@@ -162,7 +160,7 @@ TEST_CASE("what is fetched ahead and what waits never takes more than the plan l
     cost.limit = 1 << 20;
     CHECK(simulate(step.graph, cost, step.mesh, step.cluster).seconds == free);
     StrategyCost unlimited = cost;
-    unlimited.held.clear();
+    unlimited.limit = 0;
     std::vector<OpId> same;
     const auto ahead = step.held_while(
         unlimited, step_events(step.graph, unlimited, step.mesh, step.cluster), same);

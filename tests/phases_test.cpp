@@ -44,13 +44,6 @@ TrainingOptions options_of(Optimizer optimizer, std::int64_t passes,
   return options;
 }
 
-// As the file of a step is read.
-void mark_accumulators(Graph& graph) {
-  for (Value& value : graph.values) {
-    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-  }
-}
-
 std::map<std::string, const ValueSpecs*> specs_by_name(const StepPart& part) {
   std::map<std::string, const ValueSpecs*> found;
   for (std::size_t v = 0; v < part.graph.values.size(); ++v) {

@@ -37,12 +37,6 @@ Graph network(int layers) {
   return std::move(b.graph);
 }
 
-void mark_accumulators(Graph& step) {
-  for (Value& value : step.values) {
-    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-  }
-}
-
 Graph step_of(int layers, double clip_norm = 0) {
   TrainingOptions options;
   options.loss = "mse";

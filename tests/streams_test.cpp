@@ -35,9 +35,7 @@ Graph trained(std::int64_t passes, Optimizer optimizer) {
   options.micro_batches = passes;
   auto step = training_step(std::move(b.graph), options);
   REQUIRE(step.ok());
-  for (Value& value : step->graph.values) {
-    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-  }
+  mark_accumulators(step->graph);
   return std::move(step->graph);
 }
 

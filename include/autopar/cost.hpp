@@ -5,6 +5,7 @@
 //   cost->total() == sum of cost->terms[i].seconds, in this order
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -194,9 +195,10 @@ struct StrategyCost {
   MemoryPeak memory;
   // Per op what a device holds while it runs; and what it may hold in all, where that is more than
   // the peak. The rest is for weights that are fetched ahead, and gradients that wait for a link.
-  // Empty: there is room for all of them.
+  // Without a limit (0) there is room for all of them.
   std::vector<Bytes> held;
   Bytes limit = 0;
+  Bytes most_held() const { return std::max(memory.total, limit); }
   std::optional<StepTime> step;  // nothing without a profile: one after the other
 
   // What the step takes.
@@ -244,7 +246,7 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
                                    const std::string& updates = kNextPattern);
 
 // `updates`: outputs so named hold the next value of input `*` and take its place in memory.
-// `limit`: see StrategyCost; 0: there is room for all that may be held ahead.
+// `limit`: see StrategyCost.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
                               CostModel& model, const std::string& updates = kNextPattern,
                               Bytes limit = 0);

@@ -272,11 +272,7 @@ Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const
   evaluator.account(updates);
   evaluator.find_peak();
   const Profile& profile = model.cluster().profile;
-  if (limit == 0) {
-    evaluator.cost.held.clear();
-  } else {
-    evaluator.cost.limit = limit;
-  }
+  evaluator.cost.limit = limit;
   if (!profile.ideal()) {
     evaluator.cost.step = simulate(graph, evaluator.cost, model.mesh(), model.cluster(), updates);
   }

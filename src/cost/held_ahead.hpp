@@ -3,7 +3,6 @@
 // There is room for what the plan leaves of its limit, or of its peak, at that time.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -17,11 +16,10 @@ namespace autopar {
 class HeldAhead {
  public:
   explicit HeldAhead(const StrategyCost& cost)
-      : cost_(&cost),
-        most_(std::max(cost.memory.total, cost.limit)),
-        coming_(cost.held.size(), 0) {}
+      : cost_(&cost), most_(cost.most_held()), coming_(cost.held.size(), 0) {}
 
-  bool is_limited() const { return !cost_->held.empty(); }
+  // Else nothing need be begun: there is room for all.
+  bool is_limited() const { return cost_->limit > 0; }
   void begin_pass();
   // Compute comes to it. Gradients of `waiting` bytes wait for their links then.
   void begin_op(OpId op, Seconds now, CriticalPath::Part part, Bytes waiting);

@@ -161,8 +161,10 @@ class StepSimulation {
   // In place of a sum that would make it late: if it is there before `until`.
   enum class Early : std::uint8_t { kFetched, kNoTime, kNoRoom };
   Early fetch_early(std::size_t link, Seconds until);
-  // When a weight can be fetched, if it could be at `free`.
-  HeldAhead::Begin first_room(std::size_t t, HeldAhead::Begin free);
+  // When a weight can be fetched, if the link is free from `free` on: not before those that were
+  // waited for have arrived, and nor before there is room.
+  HeldAhead::Begin behind_arrived(Seconds free, Part before) const;
+  HeldAhead::Begin first_room(std::size_t t, Seconds free, Part before);
   // What is held ahead for each term.
   void find_held();
   // What the step before has left for this one, in the order in which it is needed.

@@ -31,23 +31,22 @@ void StepSimulation::fetch(std::size_t t) {
     return;
   }
   Idle& idle = idle_[link];
-  HeldAhead::Begin begin = first_room(t, {idle.begin, idle.before});
+  HeldAhead::Begin begin = first_room(t, idle.begin, idle.before);
   const bool fits = begin.at + taken_[t] <= idle.end;
   if (!fits) {
-    send_before_weights(link, first_room(t, {links_[link], link_part_[link]}).at);
+    send_before_weights(link, first_room(t, links_[link], link_part_[link]).at);
     links_[link] = std::max(links_[link], host_);
-    begin = first_room(t, {links_[link], link_part_[link]});
+    begin = first_room(t, links_[link], link_part_[link]);
   }
   ++fetches.next;
-  if (held().is_limited()) held().hold(graph_.copies * ahead_bytes_[t], begin.at);
+  held().hold(ahead_bytes_[t], begin.at);
   Seconds& end = fits ? idle.begin : links_[link];
-  Part& before = fits ? idle.before : link_part_[link];
-  before = begin.part;
+  Part& last = fits ? idle.before : link_part_[link];
   end = begin.at + taken_[t];
   if (!fits) under_way_[link].reset();
-  before = part(t, static_cast<int>(link), taken_[t], before);
+  last = part(t, static_cast<int>(link), taken_[t], begin.part);
   note(StepEvent::Stream::kLink, t, end);
-  wait(t, end, before);
+  wait(t, end, last);
 }
 
 void StepSimulation::send_first(std::size_t link) {
@@ -179,28 +178,28 @@ Seconds StepSimulation::latest_fetch(std::size_t link, Seconds now) const {
   return now - worked_ + (of_pass ? latest[fetches.next] : pass_seconds_ + latest.front());
 }
 
-HeldAhead::Begin StepSimulation::first_room(std::size_t t, HeldAhead::Begin free) {
-  if (arrived_ > free.at) free = {arrived_, arrived_part_};
-  return held().is_limited() ? held().earliest(graph_.copies * ahead_bytes_[t], free) : free;
+HeldAhead::Begin StepSimulation::behind_arrived(Seconds free, Part before) const {
+  return arrived_ > free ? HeldAhead::Begin{arrived_, arrived_part_}
+                         : HeldAhead::Begin{free, before};
+}
+
+HeldAhead::Begin StepSimulation::first_room(std::size_t t, Seconds free, Part before) {
+  return held().earliest(ahead_bytes_[t], behind_arrived(free, before));
 }
 
 StepSimulation::Early StepSimulation::fetch_early(std::size_t link, Seconds until) {
   Fetches& fetches = fetches_[link];
   if (fetches.next == fetches.terms.size()) return Early::kNoTime;
   const std::size_t t = fetches.terms[fetches.next];
-  HeldAhead::Begin begin{std::max(links_[link], host_), link_part_[link]};
-  if (arrived_ > begin.at) begin = {arrived_, arrived_part_};
-  if (begin.at + taken_[t] > until) return Early::kNoTime;
-  if (held().is_limited()) {
-    const OpId reader = when_of(cost_.terms[t]);
-    const auto first = held().earliest_for(reader, ahead_bytes_[t], begin);
-    if (!first || first->at + taken_[t] > until) return Early::kNoRoom;
-    begin = *first;
-    held().hold_for(reader, ahead_bytes_[t], begin.at);
-  }
-  links_[link] = begin.at + taken_[t];
+  const auto free = behind_arrived(std::max(links_[link], host_), link_part_[link]);
+  if (free.at + taken_[t] > until) return Early::kNoTime;
+  const OpId reader = when_of(cost_.terms[t]);
+  const auto begin = held().earliest_for(reader, ahead_bytes_[t], free);
+  if (!begin || begin->at + taken_[t] > until) return Early::kNoRoom;
+  held().hold_for(reader, ahead_bytes_[t], begin->at);
+  links_[link] = begin->at + taken_[t];
   under_way_[link].reset();
-  link_part_[link] = part(t, static_cast<int>(link), taken_[t], begin.part);
+  link_part_[link] = part(t, static_cast<int>(link), taken_[t], begin->part);
   note(StepEvent::Stream::kLink, t, links_[link]);
   fetches.early.push_back({t, links_[link], link_part_[link]});
   ++fetches.next;
@@ -208,7 +207,7 @@ StepSimulation::Early StepSimulation::fetch_early(std::size_t link, Seconds unti
 }
 
 // A reshard in several steps holds what it makes from the first of them on, and what it was given
-// until the last.
+// until the last. Of interleaved passes each has its weights, as the plan's account has it.
 void StepSimulation::find_held() {
   ahead_bytes_.assign(cost_.terms.size(), 0);
   std::size_t before = cost_.terms.size();  // the step before
@@ -220,7 +219,7 @@ void StepSimulation::find_held() {
                          cost_.terms[before].value == term.value &&
                          cost_.terms[before].to_hub == term.to_hub;
     if (kinds_[t] == Kind::kFetched) {
-      ahead_bytes_[t] = goes_on ? 0 : term.temporaries;
+      ahead_bytes_[t] = goes_on ? 0 : graph_.copies * term.temporaries;
     } else {
       ahead_bytes_[t] = term.source + term.temporaries;
       if (goes_on) ahead_bytes_[before] = 0;

@@ -111,7 +111,8 @@ Status set_ranks(const Properties& properties, PlanFile& file, const GivenRanks*
 
 namespace {
 
-// In files for more ranks each list of them stands once.
+// Ranks: in files for more each list of them stands once. With as many a list takes 1 KB of each
+// collective, and those that read files by hand find it there (FORMATS: "more than 512 ranks").
 constexpr std::int64_t kMostRanksInPlace = 512;
 
 std::int64_t world_size_of(const Plan& plan, const PlanMetadata& metadata) {

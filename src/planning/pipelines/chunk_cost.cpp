@@ -45,7 +45,7 @@ class PhaseSeconds {
   Seconds update() const { return update_; }
 
   double room_to_fetch() const {
-    if (cost_.held.empty()) return 1;
+    if (cost_.limit == 0) return 1;
     Bytes fetched = 0;
     ValueId last;
     for (const CostTerm& term : cost_.terms) {
@@ -55,7 +55,7 @@ class PhaseSeconds {
       fetched += term.temporaries;
       last = term.value;
     }
-    const Bytes room = std::max(cost_.memory.total, cost_.limit) - cost_.held.front();
+    const Bytes room = cost_.most_held() - cost_.held.front();
     return room >= fetched ? 1 : static_cast<double>(room) / static_cast<double>(fetched);
   }
 

@@ -118,8 +118,7 @@ class Pricing {
     const Mesh& mesh = planned.outcome.strategy.mesh;
     const Bytes limit = limits[c];
     const StrategyCost& own = planned.outcome.cost;
-    const Bytes most = std::max(own.memory.total, own.limit);
-    if (own.step && limit != most) {
+    if (own.step && limit != own.most_held()) {
       StrategyCost cost = own;
       cost.limit = limit;
       cost.step = simulate(planned.request->graph, cost, mesh, planned.request->cluster, updates_);
