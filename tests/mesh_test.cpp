@@ -15,7 +15,7 @@ Cluster cluster_of(const std::vector<std::int64_t>& sizes) {
   Cluster cluster;
   cluster.name = "test";
   cluster.device = {"device", Bytes{1} << 30, 1e12, {{"float32", 1e12}}};
-  const std::vector<std::string> names = {"nvlink", "ib", "pod"};
+  const std::vector<std::string> names = {"nvlink", "ib", "pod", "hall", "site"};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     cluster.tiers.push_back({names[i], sizes[i], 1e9, 1e-6, {}});
   }
@@ -122,7 +122,10 @@ TEST_CASE("candidates of any device count", "[mesh]") {
   CHECK(candidates_text({48}, 2, false) == "48 8x6 12x4 16x3 24x2 ");
   CHECK(candidates_text({8, 2}, 3, false) == "2x8 2x4x2 ");
   CHECK(candidates_text({8, 8}, 3, false) == "8x8 4x2x8 8x4x2 ");
-  CHECK(candidates_text({8, 8}, 1, false) == "8x8 ");  // every tier needs an axis
+  CHECK(candidates_text({8, 8}, 1, false) == "64 ");
+  CHECK(candidates_text({8, 4, 2}, 2, false) == "2x32 8x8 ");
+  CHECK(candidates_text({8, 1, 4, 2, 3}, 3, false) == "3x2x32 3x8x8 6x4x8 ");
+  CHECK(candidates_text({2, 2, 2, 2}, 4, false) == "2x2x2x2 ");
   CHECK(candidates_text({8, 8, 4}, 3, false) == "4x8x8 ");
   CHECK(candidates_text({8, 8, 4}, 4, false) == "4x8x8 2x2x8x8 4x4x2x8 4x8x4x2 ");
   CHECK(candidates_text({1, 4}, 3, false) == "4 2x2 ");

@@ -52,6 +52,9 @@ def main():
                 ranks = "x".join(map(str, tiers))
                 most = max(most, check(folder, f"{model}_rec_{ranks}", model, tiers, "--searcher", "rec"))
             most = max(most, check(folder, f"{model}_auto_2x2x2", model, (2, 2, 2), "--searcher", "auto", "--max-axes", "3"))
+            # More tiers than axes: one of these has two.
+            axes = check(folder, f"{model}_dp_2x2x2x2", model, (2, 2, 2, 2), "--searcher", "dp")
+            assert axes <= 3, f"{model}: {axes} axes on four tiers"
             # A limit that the plan above does not keep: rec's repaired plans run, too.
             report = json.loads((folder / f"{model}_rec_4x2" / "report.json").read_text())
             memory = int(report["memory"]["peak_bytes"] * 0.96)

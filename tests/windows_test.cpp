@@ -67,6 +67,54 @@ Problem equal_layers(Generator& draw, int layers, int width) {
   return problem;
 }
 
+constexpr int kAlike = 30, kOfAlike = 8, kOfHub = 5;  // nodes that are alike, and choices
+
+// Nodes that are alike around one, as tables of an embedding are around what joins their rows: what
+// takes less memory costs nearly as much more, by what that one chooses.
+Problem alike_around_one(Generator& draw) {
+  Problem problem;
+  problem.horizon = 1;
+  problem.nodes.push_back({.name = "hub", .cost = {}, .uses = {}});
+  NodeUse use = {.begin = 0, .end = 1, .bytes = {}};
+  for (int c = 0; c < kOfAlike; ++c) use.bytes.push_back(20 + draw.below(400));
+  CostTable table = {.rows = kOfHub, .columns = kOfAlike, .values = {}};
+  for (int hub = 0; hub < kOfHub; ++hub) {
+    problem.nodes[0].cost.push_back(draw.below(100));
+    for (const double bytes : use.bytes) table.values.push_back(500 - bytes + draw.below(20));
+  }
+  problem.add_table(table);
+  for (int n = 1; n <= kAlike; ++n) {
+    problem.nodes.push_back({.name = "", .cost = Vector(kOfAlike, 0.0), .uses = {use}});
+    problem.edges.push_back({0, n, 0, {}});
+  }
+  problem.use_limit = kAlike * (100 + draw.below(200));
+  return problem;
+}
+
+// Node after node, by what they use together.
+double least_by_uses(const Problem& problem) {
+  const Vector& bytes = problem.nodes[1].uses[0].bytes;
+  const auto uses = static_cast<std::size_t>(problem.use_limit) + 1;
+  double least = kInfinity;
+  for (int hub = 0; hub < kOfHub; ++hub) {
+    Vector costs(uses, kInfinity);
+    costs[0] = problem.nodes[0].cost[static_cast<std::size_t>(hub)];
+    for (int n = 0; n < kAlike; ++n) {
+      Vector next(uses, kInfinity);
+      for (std::size_t used = 0; used < uses; ++used) {
+        for (int c = 0; c < kOfAlike && costs[used] < kInfinity; ++c) {
+          const auto with = used + static_cast<std::size_t>(bytes[static_cast<std::size_t>(c)]);
+          if (with >= uses) continue;
+          next[with] = std::min(next[with], costs[used] + problem.tables[0].at(hub, c));
+        }
+      }
+      costs = std::move(next);
+    }
+    least = std::min(least, *std::min_element(costs.begin(), costs.end()));
+  }
+  return least;
+}
+
 // Multipliers that nobody has tuned: a bound they give is poor, but it must hold.
 Dual some_dual(const Network& net, Generator& draw, double cutoff) {
   Dual dual(net);
@@ -144,6 +192,22 @@ TEST_CASE("dp equals the exhaustive search on equal layers under a limit", "[win
     feasible += check_against_exhaustive(equal_layers(draw, 3, 3)).feasible ? 1 : 0;
   }
   CHECK(feasible > 50);
+}
+
+TEST_CASE("dp proves what many alike nodes around one choose under a limit", "[windows]") {
+  Generator draw(5);
+  int feasible = 0;
+  for (int i = 0; i < 20; ++i) {
+    INFO("problem " << i);
+    const Problem problem = alike_around_one(draw);
+    const Solution found = solve_dp(problem, {});
+    CHECK(found.end == SolveEnd::kProven);
+    CHECK(found.cost == least_by_uses(problem));
+    if (!found.feasible) continue;
+    ++feasible;
+    CHECK(evaluate(problem, found.choices).peak_use <= problem.use_limit);
+  }
+  CHECK(feasible > 15);
 }
 
 TEST_CASE("a row plan follows every row", "[windows]") {

@@ -137,8 +137,8 @@ Result<std::vector<std::int64_t>> parse_mesh(const std::string& text);
 // All meshes of up to `max_axes` axes in which every axis lies within one tier. `ordered`: also the
 // permutations of the sizes within a tier. They name ranks differently; and as axes cut a factor in
 // the mesh's order, plans can differ where several axes cut one. Where the cluster has more tiers
-// than max_axes, one axis per tier. Any device count, not only powers of two. Order: fewest axes
-// first, then lexicographic by sizes. Never empty.
+// than max_axes, all meshes of max_axes axes that each have whole tiers. Any device count, not only
+// powers of two. Order: fewest axes first, then lexicographic by sizes. Never empty.
 std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ordered = false);
 
 // Of a number from 1 up: 12 -> 2, 2, 3. Of 1 there are none.

@@ -52,9 +52,9 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
 
 void add_solve_options(CLI::App& app, PlanOptions& options) {
   app.option_defaults()->group(group::kSearch);
-  app.add_option(
-         "--max-axes", options.max_axes,
-         "mesh axes to try at most (default 3, of rec 4; a cluster of more tiers has one per tier)")
+  app.add_option("--max-axes", options.max_axes,
+                 "mesh axes to try at most (default 3, of rec 4); where the cluster has more "
+                 "tiers, an axis has several of them (of rec one)")
       ->check(whole_number(1, 6));
   std::vector<std::string> models;
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);

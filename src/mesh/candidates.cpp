@@ -37,8 +37,7 @@ void extend(const std::vector<std::int64_t>& tiers, std::size_t tier, int axes_l
     return;
   }
   const int tiers_left = static_cast<int>(tiers.size() - tier);
-  // Every tier needs an axis, even where that is more than was asked for.
-  const int most = std::max(1, axes_left - (tiers_left - 1));
+  const int most = axes_left - (tiers_left - 1);
   for (int count = 1; count <= most; ++count) {
     std::vector<Sizes> choices;
     Sizes start;
@@ -52,6 +51,23 @@ void extend(const std::vector<std::int64_t>& tiers, std::size_t tier, int axes_l
   }
 }
 
+// All ways to put neighbouring tiers into one, so that `count` are left.
+void join_tiers(const std::vector<std::int64_t>& tiers, std::size_t tier, std::size_t count,
+                Sizes& prefix, std::vector<Sizes>& found) {
+  std::int64_t size = 1;
+  for (std::size_t next = tier + 1; next + count <= tiers.size() + 1; ++next) {
+    size *= tiers[next - 1];
+    if (count == 1 && next < tiers.size()) continue;
+    prefix.push_back(size);
+    if (count == 1) {
+      found.push_back(prefix);
+    } else {
+      join_tiers(tiers, next, count - 1, prefix, found);
+    }
+    prefix.pop_back();
+  }
+}
+
 }  // namespace
 
 std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ordered) {
@@ -61,7 +77,12 @@ std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ord
   }
   std::vector<Sizes> found;
   Sizes prefix;
-  extend(tiers, 0, max_axes, ordered, prefix, found);
+  const auto most = static_cast<std::size_t>(std::max(max_axes, 1));
+  if (tiers.size() > most) {
+    join_tiers(tiers, 0, most, prefix, found);
+  } else {
+    extend(tiers, 0, max_axes, ordered, prefix, found);
+  }
   std::sort(found.begin(), found.end(), [](const Sizes& a, const Sizes& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });

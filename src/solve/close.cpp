@@ -23,8 +23,7 @@ class Closing {
       return best_;
     }
     const double limit = budget_.work_limit;
-    const bool narrow = suffices(kWindowsWork * budget_.left(), kWindowNodeWork);
-    if (windows && narrow && !net_.capacity.empty()) look_in_windows();
+    if (windows && !net_.capacity.empty()) look_in_windows();
     limit_small_gap(limit);
     const bool worthwhile = suffices(budget_.left(), kTrialNodeWork);
     for (double part : kGuesses) {
@@ -67,8 +66,11 @@ class Closing {
 
   // Exact where the network is narrow.
   void look_in_windows() {
-    if (!(cutoff_ - bound_ <= kWindowsGap * cutoff_)) return;
-    const BudgetShare share(budget_, kWindowsWork);
+    if (cutoff_ == kInfinity) return;
+    const bool wide = cutoff_ - bound_ > kWindowsGap * cutoff_;
+    const double part = wide ? kWideWindowsWork : kWindowsWork;
+    if (!suffices(part * budget_.left(), kWindowNodeWork)) return;
+    const BudgetShare share(budget_, part);
     take(search_windows(net_, dual_, cutoff_, budget_));
   }
 

@@ -111,7 +111,10 @@ class Search {
       deferred_ = options_.until == SolveOptions::Until::kProof && free_->open();
       if (deferred_) return;
       free_->close();
-      if (!free_->choices().empty()) start_ = free_->choices();
+      // What a search that was cut short ends with may be dear, where it fits: prices begin from
+      // what is favoured.
+      const bool is_dear = !of_use && !free_->choices().empty() && within_limit(free_->choices());
+      if (!free_->choices().empty() && !is_dear) start_ = free_->choices();
     }
     settled_ = free_->messages();
     free_ = nullptr;
