@@ -104,7 +104,7 @@ def test_repeats_where_nothing_fits(folder):
     assert without_limit <= found(out)["cost"]["seconds"], without_limit
     assert run("run", out).stdout.splitlines()[-1] == "PASSED"
     check_pinned_hubs(folder, model, out, low)
-    assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr
+    assert "--recompute full, and more with others" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr
 
 
 def test_wrong_sums_fail(folder):

@@ -53,46 +53,6 @@ bool updates_parameters(const SearchRequest& request) {
   });
 }
 
-// Why there is no plan with nothing repeated, or what else was tried first, and by level with more.
-struct Told {
-  Error first;
-  std::vector<std::pair<std::string, std::string>> others;
-};
-
-constexpr const char* kTheSame = "the same";
-
-// What a message says otherwise than the first one, from the last mark before that on.
-std::string own_part(const std::string& message, const std::string& first) {
-  if (message == first) return kTheSame;
-  const auto [own, ignored] =
-      std::mismatch(message.begin(), message.end(), first.begin(), first.end());
-  const std::string common(message.begin(), own);
-  std::size_t begin = 0;
-  for (const char* mark : {": ", ", "}) {
-    const std::size_t at = common.rfind(mark);
-    if (at != std::string::npos) begin = std::max(begin, at + 2);
-  }
-  return message.substr(begin);
-}
-
-// What to try is said once, at the end, where all say the same of it.
-Error in_one(const Told& told) {
-  Error error = told.first;
-  const std::size_t at = error.message.rfind(". Try ");
-  std::string advice = at == std::string::npos ? "" : error.message.substr(at);
-  const bool is_shared = std::all_of(told.others.begin(), told.others.end(), [&](const auto& o) {
-    return o.second == kTheSame || o.second.ends_with(advice);
-  });
-  if (!is_shared) advice.clear();
-  error.message.resize(error.message.size() - advice.size());
-  for (const auto& [levels, text] : told.others) {
-    const std::size_t end = text == kTheSame ? text.size() : text.size() - advice.size();
-    error.message += ". With --recompute " + levels + ": " + text.substr(0, end);
-  }
-  error.message += advice;
-  return error;
-}
-
 // A model may be planned in several forms: with ops repeated or not, and a training step in several
 // numbers of passes. The best plan of all is taken. Once there is one, the search of another form
 // ends where it is proven to be faster by no more than kWorthwhile.
@@ -126,10 +86,7 @@ class Forms {
     keep(0, std::move(inputs));
     AUTOPAR_RETURN_IF_ERROR(plan_all(given));
     AUTOPAR_RETURN_IF_ERROR(plan_moving());
-    if (!best_) {
-      const Error told = in_one(errors_.rbegin()->second);
-      return pins_ ? with_pin_file(told, options_.pin_file) : told;
-    }
+    if (!best_) return why_none();
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
                                            best_->outcome.strategy.mesh, options_.model));
@@ -220,8 +177,8 @@ class Forms {
       if (pins_) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins_, *loaded));
       known = keep(at.count, std::move(loaded));
     }
-    const bool is_last = counts_.size() * levels_.size() == 1;
-    auto inputs = is_last ? std::move(known->second) : std::make_unique<Inputs>(*known->second);
+    auto inputs =
+        is_only_one() ? std::move(known->second) : std::make_unique<Inputs>(*known->second);
     if (pins_ && repeats_by_name(*pins_)) {
       AUTOPAR_RETURN_IF_ERROR(repeat_named_ops(*pins_, false, *inputs));
     }
@@ -253,8 +210,9 @@ class Forms {
         (updates_parameters(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
       return Ok{};
     }
-    std::optional<Planned>& form = best_ ? best_ : unplanned_;
-    if (!form || time_left(form->request->solve, begin_) == 0 || !has_moving(*form->request)) {
+    Planned* const form = best_ ? &*best_ : unplanned_ ? &unplanned_->form : nullptr;
+    if (form == nullptr || time_left(form->request->solve, begin_) == 0 ||
+        !has_moving(*form->request)) {
       return Ok{};
     }
     SearchRequest request = *form->request;
@@ -342,9 +300,11 @@ class Forms {
     request.solve.cutoff = worthwhile();
     request.solve.gap = std::max(request.solve.gap, gap_);
     if (has_other) request.findings = &findings;
+    request.solve.least_peak = is_only_one();
     auto outcome = search_shown(request, common_);
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
+    request.solve.least_peak = true;
     PlanTrial trial{inputs->model.graph.passes, name_of(recompute), 0, best_.has_value()};
     if (!outcome) {
       clock_.end("other searching");
@@ -355,9 +315,10 @@ class Forms {
         return pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
       }
       tried_.push_back(std::move(trial));
-      note(at, outcome.error());
-      if (!best_ && outcome.error().code == ErrorCode::kInfeasible) {
-        unplanned_.emplace(Planned{std::move(inputs), std::move(request), {}});
+      const bool saves_more = !unplanned_ || unplanned_->at.within(at);
+      if (!best_ && !is_unpinned && saves_more) {
+        unplanned_.emplace(
+            Unplanned{at, outcome.error(), Planned{std::move(inputs), std::move(request), {}}});
       }
       return Form{at, true, findings.unlimited_lower_bound, is_any_pruned(findings),
                   proves_nothing_fits(findings)};
@@ -373,18 +334,28 @@ class Forms {
     return form;
   }
 
-  // The first error of the most passes is the one to tell, with what was tried.
-  void note(const Place& at, const Error& error) {
-    const auto [told, is_first] = errors_.try_emplace(at.count, Told{error, {}});
-    if (is_first) return;
-    const std::string level = name_of(levels_[at.level]);
-    const std::string own = own_part(error.message, told->second.first.message);
-    auto& others = told->second.others;
-    if (!others.empty() && others.back().second == own) {
-      others.back().first += ", " + level;
-    } else {
-      others.emplace_back(level, own);
+  bool is_only_one() const { return counts_.size() * levels_.size() == 1; }
+
+  // How much would do takes longer to find out than that nothing fits: it is asked of the form
+  // alone that saves most.
+  Error why_none() {
+    auto& [at, error, form] = *unplanned_;
+    const Seconds left = time_left(form.request->solve, begin_);
+    if (!is_only_one() && cutoff_ == kInfinity && left > 0) {
+      form.request->solve.time_limit = left;
+      auto outcome = search_shown(*form.request, common_);
+      if (!outcome) error = outcome.error();
+      const std::size_t advice = std::min(error.message.rfind(". Try "), error.message.size());
+      if (tried_.size() > 1) error.message.insert(advice, with_options_of(at));
     }
+    return pins_ ? with_pin_file(error, options_.pin_file) : error;
+  }
+
+  std::string with_options_of(const Place& at) const {
+    std::string options = ", with";
+    if (counts_.size() > 1) options += " --micro-batches " + std::to_string(counts_[at.count]);
+    if (levels_.size() > 1) options += " --recompute " + std::string(name_of(levels_[at.level]));
+    return options + ", and more with others";
   }
 
   // Plans that take longer are of no use.
@@ -407,8 +378,13 @@ class Forms {
   std::vector<Form> forms_;           // that were planned
   Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
-  std::optional<Planned> unplanned_;    // the last form of which nothing fits, without an outcome
-  std::map<std::size_t, Told> errors_;  // by number of passes
+  // The form that saves most of those of which nothing fits; its outcome is none.
+  struct Unplanned {
+    Place at;
+    Error error;
+    Planned form;
+  };
+  std::optional<Unplanned> unplanned_;
   std::vector<PlanTrial> tried_;
 };
 

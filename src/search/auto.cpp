@@ -109,7 +109,7 @@ struct Auto {
     asked.searcher = name;
     if (mesh) asked.mesh = mesh;
     asked.solve.time_limit = time_left();
-    asked.solve.least_peak = !best;
+    asked.solve.least_peak = request.solve.least_peak && !best;
     SearchFindings unread;  // where nothing is found in time fall_back() has a plan
     if (stops_by_time()) asked.findings = &unread;
     keep(name, search(asked));

@@ -65,7 +65,7 @@ inline constexpr double kPatientUnlimitedWork = 1e8;
 // that the clock does not end what could be counted.
 inline constexpr double kWorkPerSecond = 1e8;
 inline constexpr double kLimitedPart = 0.7;  // where there is time to be used
-inline constexpr double kPeakPart = 0.3;
+inline constexpr double kPeakPart = 0.1;
 // Where a plan that fits is this close to the bound without the limit, and that was work enough,
 // the limit is not looked at.
 inline constexpr double kCloseEnough = 1e-3;
