@@ -66,6 +66,7 @@ class Pipelines {
     for (Open& open : open_) left_.push_back(std::move(open));
     AUTOPAR_RETURN_IF_ERROR(raise_bound());
     tell_of_left();
+    if (best_.single) AUTOPAR_RETURN_IF_ERROR(plan_on_finer_meshes());
     return taken();
   }
 
@@ -230,6 +231,20 @@ class Pipelines {
     }
   }
 
+  // What is best without stages may be better on a mesh that no stage has.
+  Status plan_on_finer_meshes() {
+    if (!step_of_single_->has_finer_meshes() || step_of_single_->is_over()) return Ok{};
+    const Seconds cutoff = best_time() * (1 - tuning::outer::kFinerGain);
+    auto planned = step_of_single_->plan_single(cutoff, true);
+    if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
+    if (!planned || planned->outcome.cost.time() >= best_time()) return Ok{};
+    logging::debug("1 stage takes {} on mesh {}", format_seconds(planned->outcome.cost.time()),
+                   to_text(planned->outcome.strategy.mesh));
+    lower_bound_ = std::min(lower_bound_, planned->outcome.lower_bound);
+    best_.single.emplace(std::move(*planned));
+    return Ok{};
+  }
+
   // The fastest of all, with what became of the others.
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
@@ -268,7 +283,7 @@ class Pipelines {
   Status plan_form(const FormCandidate& candidate, PipelineStep& step) {
     const PipelineForm& form = candidate.form;
     if (form.stages == 1) {
-      auto planned = step.plan_single(best_time());
+      auto planned = step.plan_single(best_time(), false);
       Seconds bound = candidate.bound;
       if (planned) bound = std::max(bound, planned->outcome.lower_bound);
       lower_bound_ = std::min(lower_bound_, bound);
@@ -279,6 +294,7 @@ class Pipelines {
       best_.single.emplace(std::move(*planned));
       best_.pipeline.reset();
       best_.inputs = step.asked().inputs;
+      step_of_single_ = &step;
       return Ok{};
     }
     lower_bound_ = std::min(lower_bound_, candidate.bound);
@@ -349,7 +365,8 @@ class Pipelines {
   Seconds lower_bound_ = kInfinity;
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
-  bool is_one_ = false;  // one form alone was asked for
+  PipelineStep* step_of_single_ = nullptr;  // of best_.single
+  bool is_one_ = false;                     // one form alone was asked for
   std::vector<PipelineTrial> tried_;
 };
 
