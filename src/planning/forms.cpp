@@ -346,7 +346,7 @@ class Forms {
       auto outcome = search_shown(*form.request, common_);
       if (!outcome) error = outcome.error();
       const std::size_t advice = std::min(error.message.rfind(". Try "), error.message.size());
-      if (tried_.size() > 1) error.message.insert(advice, with_options_of(at));
+      if (forms_.size() > 1) error.message.insert(advice, with_options_of(at));
     }
     return pins_ ? with_pin_file(error, options_.pin_file) : error;
   }

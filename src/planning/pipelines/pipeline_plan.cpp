@@ -339,20 +339,22 @@ class Pipelines {
     }
     if (reasons.size() == 1) return reasons[0].first;
     constexpr std::size_t kMostReasons = 3;
-    std::string text = "no plan was found";
+    std::string text = "no plan was found", advice;
     std::size_t untold = tried_.size();
     for (std::size_t r = 0; r < std::min(kMostReasons, reasons.size()); ++r) {
       const auto& [why, forms] = reasons[r];
       untold -= forms.size();
+      const std::size_t own = std::min(why.rfind(". Try "), why.size());
+      if (advice.empty()) advice = why.substr(own);  // the others say the same
       text += "; " + to_text(*forms[0]) +
               (forms.size() > 1 ? " and " + std::to_string(forms.size() - 1) + " more" : "") +
-              ": " + why;
+              ": " + why.substr(0, own);
     }
     if (untold > 0) {
       text += "; " + std::to_string(untold) +
               (untold == 1 ? " more form has" : " more forms have") + " none either";
     }
-    return text;
+    return text + advice;
   }
 
   const std::optional<StrategyFile>& pins_;
