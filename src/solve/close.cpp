@@ -17,13 +17,13 @@ class Closing {
   Closing(const Network& net, const Dual& dual, double bound, double cutoff, Budget& budget)
       : net_(net), dual_(dual), bound_(bound), cutoff_(cutoff), budget_(budget) {}
 
-  Found run(bool windows) {
+  Found run(UseWindows windows) {
     if (dual_.exhausted() || bound_ >= cutoff_) {
       best_.bound = cutoff_;
       return best_;
     }
     const double limit = budget_.work_limit;
-    if (windows && !net_.capacity.empty()) look_in_windows();
+    if (windows != UseWindows::kNever && !net_.capacity.empty()) look_in_windows(windows);
     limit_small_gap(limit);
     const bool worthwhile = suffices(budget_.left(), kTrialNodeWork);
     for (double part : kGuesses) {
@@ -65,9 +65,10 @@ class Closing {
   }
 
   // Exact where the network is narrow.
-  void look_in_windows() {
+  void look_in_windows(UseWindows windows) {
     if (cutoff_ == kInfinity) return;
     const bool wide = cutoff_ - bound_ > kWindowsGap * cutoff_;
+    if (wide && windows != UseWindows::kAlways) return;
     const double part = wide ? kWideWindowsWork : kWindowsWork;
     if (!suffices(part * budget_.left(), kWindowNodeWork)) return;
     const BudgetShare share(budget_, part);
@@ -116,7 +117,7 @@ class Closing {
 }  // namespace
 
 Found close_gap(const Network& net, const Dual& dual, double bound, double cutoff, Budget& budget,
-                bool windows) {
+                UseWindows windows) {
   Found found = Closing(net, dual, bound, cutoff, budget).run(windows);
   if (found.value < kInfinity) found.labels = lift(net, std::move(found.labels));
   return found;

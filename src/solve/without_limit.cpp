@@ -101,7 +101,7 @@ void FreeSearch::close() {
   cutoff_ = std::min(cutoff_, race_.cutoff);
   const bool through = !dual_ || mix() || !wide() || race_.budget.patient;
   if (dual_ && open()) {
-    if (through) take(close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false));
+    if (through) take(close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, UseWindows::kNever));
   } else if (!race_.budget.over() || bound_ >= cutoff_) {
     raise(cutoff_);
   }

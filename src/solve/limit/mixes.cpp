@@ -43,7 +43,7 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
   if (best.value < kInfinity) found = lift(*net, std::move(best.labels));
   if (!dual.exhausted() && dual.bound() < cutoff) {
     const BudgetShare share(race.budget, BudgetShare::Most{kClosingWork});
-    Found closed = close_gap(*net, dual, dual.bound(), cutoff, race.budget, true);
+    Found closed = close_gap(*net, dual, dual.bound(), cutoff, race.budget, UseWindows::kAlways);
     if (closed.value < kInfinity) found = std::move(closed.labels);
   }
   if (!found.empty()) all.keep(in_parent(all.net(), *net, found));

@@ -68,7 +68,7 @@ void LimitedSearch::close() {
     const std::size_t before = times_.size();
     {
       const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
-      solve_relaxed(true);
+      solve_relaxed(whole ? To::kTheEnd : To::kFirstRound);
     }
     const double gap = race_.below() - race_.bound;
     combine();
@@ -122,7 +122,7 @@ void LimitedSearch::price_few_times() {
 
 void LimitedSearch::find_plans() {
   if (budget_.patient || std::exchange(has_plans_, true)) return;
-  if (pricer_ == nullptr) return solve_relaxed(false);
+  if (pricer_ == nullptr) return solve_relaxed(To::kPrices);
   combine();
   if (race_.runs(SolveStage::kMix) && !race_.closed()) {
     const Noted noted(race_, "mix");
@@ -178,7 +178,7 @@ void LimitedSearch::price_all_times() {
 
 // Solves with the rows so far, unless the labelling that their prices favour does not fit at
 // further times: these come first.
-void LimitedSearch::solve_relaxed(bool to_the_end) {
+void LimitedSearch::solve_relaxed(To to) {
   const Noted noted(race_, "at some times");
   const std::unique_ptr<Network> net =
       build_network(race_.problem, std::vector<int>(times_.begin(), times_.end()));
@@ -206,10 +206,13 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   note_prices(*net, dual);
   const std::size_t times = times_.size();
   meet(lift(*net, dual.decode_and_improve()));
-  if (times_.size() > times || !to_the_end) return;
+  if (times_.size() > times || to == To::kPrices) return;
   cutoff = std::min(cutoff, race_.below());
   const Noted closing_noted(race_, "close");
-  const bool windows = race_.runs(SolveStage::kWindows);
+  // Where much is open, the next round may have less of it.
+  const UseWindows windows = !race_.runs(SolveStage::kWindows) ? UseWindows::kNever
+                             : to == To::kFirstRound           ? UseWindows::kWhereNarrow
+                                                               : UseWindows::kAlways;
   const double bound = std::max(dual.bound(), std::min(race_.bound, cutoff));
   const Found found = close_gap(*net, dual, bound, cutoff, budget_, windows);
   if (found.value < kInfinity) meet(found.labels);

@@ -35,7 +35,8 @@ class LimitedSearch {
   void price_all_times();
   bool branch();
   double closing_work() const;
-  void solve_relaxed(bool to_the_end);
+  enum class To { kPrices, kFirstRound, kTheEnd };
+  void solve_relaxed(To to);
   void move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
   void note_prices(const Network& net, const Dual& dual);
   void meet(const std::vector<int>& choices);
