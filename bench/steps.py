@@ -43,7 +43,7 @@ TABLES = {
         "GPT-2 XL, 800 MiB": ("gpt2_xl", A100, limit("800MiB")),
         "DLRM, 8 A100 on PCIe, 56 GiB": ("dlrm", "pcie-8", limit("56GiB")),
         "DLRM, 8 A100, 40 GiB": ("dlrm", "dgx-a100-1x8", limit("40GiB")),
-        "Mixtral, experts gathered, 256 H100 in pods, 12 GiB": ("mixtral_8x7b_gather", "superpod-4x8x8", limit("12GiB")),
+        "Mixtral, experts gathered, 256 H100 in pods, 3 GiB": ("mixtral_8x7b_gather", "superpod-4x8x8", limit("3GiB")),
         "Mixtral, 8 GiB": ("mixtral_8x7b_dense", A100, limit("8GiB")),
         "Mixtral, 5 GiB": ("mixtral_8x7b_dense", A100, limit("5GiB")),
         "Mixtral, 4 GiB": ("mixtral_8x7b_dense", A100, limit("4GiB")),
