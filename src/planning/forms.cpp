@@ -9,6 +9,7 @@
 #include "planning/logging.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"
+#include "search/no_plan.hpp"
 #include "support/stopwatch.hpp"
 
 namespace autopar {
@@ -86,7 +87,7 @@ class Forms {
     keep(0, std::move(inputs));
     AUTOPAR_RETURN_IF_ERROR(plan_all(given));
     AUTOPAR_RETURN_IF_ERROR(plan_moving());
-    if (!best_) return why_none();
+    if (!best_) AUTOPAR_RETURN_IF_ERROR(plan_what_saves_most());
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
                                            best_->outcome.strategy.mesh, options_.model));
@@ -336,17 +337,24 @@ class Forms {
 
   bool is_only_one() const { return counts_.size() * levels_.size() == 1; }
 
-  // How much would do takes longer to find out than that nothing fits: it is asked of the form
-  // alone that saves most.
-  Error why_none() {
+  // Nothing was found. How much memory would do takes longer to find out than that nothing fits, so
+  // it is asked of the form alone that saves most. That may find a plan after all.
+  Status plan_what_saves_most() {
     auto& [at, error, form] = *unplanned_;
     const Seconds left = time_left(form.request->solve, begin_);
     if (!is_only_one() && cutoff_ == kInfinity && left > 0) {
       form.request->solve.time_limit = left;
       auto outcome = search_shown(*form.request, common_);
-      if (!outcome) error = outcome.error();
-      const std::size_t advice = std::min(error.message.rfind(". Try "), error.message.size());
-      if (forms_.size() > 1) error.message.insert(advice, with_options_of(at));
+      if (outcome) {
+        clock_.end_search(*outcome);
+        tried_.push_back({form.inputs->model.graph.passes, name_of(levels_[at.level]),
+                          outcome->cost.time(), false});
+        form.outcome = std::move(*outcome);
+        best_.emplace(std::move(form));
+        return Ok{};
+      }
+      error = outcome.error();
+      if (forms_.size() > 1) error.message.insert(advice_of(error.message), with_options_of(at));
     }
     return pins_ ? with_pin_file(error, options_.pin_file) : error;
   }

@@ -45,6 +45,8 @@ Result<StrategyCost> evaluate(const SearchRequest& request, const Strategy& stra
 
 namespace {
 
+constexpr const char* kTry = ". Try ";
+
 std::string or_fewer_pins(const SearchRequest& request) {
   const bool has_pins = !request.pins.ops.empty() || !request.pins.values.empty();
   return has_pins ? "or fewer pins" : "or a smaller batch";
@@ -54,8 +56,10 @@ std::string or_fewer_pins(const SearchRequest& request) {
 std::string try_more(const SearchRequest& request, const std::string& last) {
   const bool is_step = std::any_of(request.graph.ops.begin(), request.graph.ops.end(),
                                    [](const Op& op) { return op.phase == Phase::kUpdate; });
-  return ". Try more devices, --memory with a larger size, " +
-         std::string(is_step ? "more --micro-batches, " : "") + last;
+  std::string text = kTry;
+  text += "more devices, --memory with a larger size, ";
+  if (is_step) text += "more --micro-batches, ";
+  return text + last;
 }
 
 }  // namespace
@@ -170,6 +174,10 @@ Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found) 
       size_text(static_cast<double>(profile.upper_memory(bytes))) + " with what profile '" +
       profile.name + "' adds for the runtime" +
       try_more(request, "a smaller batch, or --profile ideal"));
+}
+
+std::size_t advice_of(const std::string& message) {
+  return std::min(message.rfind(kTry), message.size());
 }
 
 }  // namespace autopar

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "autopar/search.hpp"
@@ -33,5 +34,7 @@ std::optional<Error> too_large(const std::vector<MeshTrial>& trials);
 // Where what was found only fits if the runtime takes nothing beside it.
 Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found);
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted);
+// Where such a message says what to try; its end where it does not.
+std::size_t advice_of(const std::string& message);
 
 }  // namespace autopar

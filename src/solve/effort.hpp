@@ -65,6 +65,8 @@ inline constexpr double kPatientUnlimitedWork = 1e8;
 // that the clock does not end what could be counted.
 inline constexpr double kWorkPerSecond = 1e8;
 inline constexpr double kLimitedPart = 0.7;  // where there is time to be used
+// Of all work, for how much memory would do. With 0.3 the least of BERT-Large on 12 devices was 628
+// MiB in place of 727, and took 5.7 CPU seconds in place of 3.3.
 inline constexpr double kPeakPart = 0.1;
 // Where a plan that fits is this close to the bound without the limit, and that was work enough,
 // the limit is not looked at.

@@ -152,7 +152,8 @@ class Search {
       limited_search_->close();
       limited_search_ = nullptr;
     }
-    if (race_.feasible() || options_.cutoff < kInfinity || !options_.least_peak) return;
+    if (race_.feasible() || options_.cutoff < kInfinity) return;
+    if (race_.bound == kInfinity && !options_.least_peak) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
     const Noted noted(race_, "least peak");

@@ -11,6 +11,7 @@
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/room.hpp"
 #include "search/bound_beside.hpp"
+#include "search/no_plan.hpp"
 #include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
 
@@ -233,7 +234,7 @@ class Pipelines {
 
   // What is best without stages may be better on a mesh that no stage has.
   Status plan_on_finer_meshes() {
-    if (!step_of_single_->has_finer_meshes() || step_of_single_->is_over()) return Ok{};
+    if (step_of_single_->is_over()) return Ok{};
     const Seconds cutoff = best_time() * (1 - tuning::outer::kFinerGain);
     auto planned = step_of_single_->plan_single(cutoff, true);
     if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
@@ -344,7 +345,7 @@ class Pipelines {
     for (std::size_t r = 0; r < std::min(kMostReasons, reasons.size()); ++r) {
       const auto& [why, forms] = reasons[r];
       untold -= forms.size();
-      const std::size_t own = std::min(why.rfind(". Try "), why.size());
+      const std::size_t own = advice_of(why);
       if (advice.empty()) advice = why.substr(own);  // the others say the same
       text += "; " + to_text(*forms[0]) +
               (forms.size() > 1 ? " and " + std::to_string(forms.size() - 1) + " more" : "") +

@@ -480,13 +480,10 @@ Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candi
   return hints;
 }
 
-bool PipelineStep::has_finer_meshes() const {
-  return ChunkPlans(search_, search_.whole.cluster).may_choose_meshes();
-}
-
 Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   PlanOptions options = search_.options;
   const ChunkPlans plans(search_, search_.whole.cluster);
+  if (finer && !plans.may_choose_meshes()) return infeasible_error("the meshes are given");
   if (!finer && plans.may_choose_meshes()) options.meshes = plans.meshes();
   // The bound is about its plans, and these meshes are few.
   if (options.searcher == "auto") options.searcher = "dp";

@@ -46,11 +46,9 @@ class PipelineStep {
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
-  // Of the form of one stage; `finer`: on the meshes of a search without stages. Errors: of the
-  // search.
+  // Of the form of one stage; `finer`: on the meshes of a search without stages, unless others are
+  // asked for (kInfeasible). Errors: of the search.
   Result<Planned> plan_single(Seconds cutoff, bool finer);
-  // Whether these are others.
-  bool has_finer_meshes() const;
 
  private:
   PipelineStep(StagedStep asked, Graph step, OpSeconds seconds,
