@@ -89,6 +89,44 @@ TEST_CASE("no pass reads what a later one repeats, and nothing of the update is 
   }
 }
 
+TEST_CASE("parts of a forward pass repeat as much as is said of them", "[recompute]") {
+  Graph graph = exponentials();
+  for (std::size_t o = 12; o < graph.ops.size(); ++o) graph.ops[o].phase = Phase::kBackward;
+  const auto repeated = [&](const RecomputeLevels& levels) {
+    const Recomputed again = recompute(graph, levels);
+    REQUIRE(verify(again.graph).ok());
+    std::set<std::string> ops;
+    for (const auto& [copy, op] : again.op_of_repeat) ops.insert(op);
+    return ops;
+  };
+  const auto only = [](const std::set<std::string>& all, const std::string& layers) {
+    std::set<std::string> found;
+    for (const std::string& op : all) {
+      if (layers.find(op.back()) != std::string::npos) found.insert(op);
+    }
+    return found;
+  };
+  const std::set<std::string> cheap = repeated(Recompute::kCheap);
+  CHECK(repeated(RecomputeLevels({{0, Recompute::kCheap}, {6, Recompute::kCheap}})) == cheap);
+  // The first two layers of three ops each.
+  CHECK(repeated(RecomputeLevels({{0, Recompute::kCheap}, {6, Recompute::kNone}})) ==
+        only(cheap, "01"));
+  CHECK(repeated(RecomputeLevels({{0, Recompute::kNone}, {6, Recompute::kCheap}})) ==
+        only(cheap, "23"));
+  // What the second part reads of a segment that is repeated as a whole is kept.
+  const std::set<std::string> full =
+      repeated(RecomputeLevels({{0, Recompute::kFull}, {6, Recompute::kNone}}));
+  CHECK(full.count("fc0") == 1);
+  CHECK(full.count("sin1") == 0);
+  CHECK(only(full, "23").empty());
+
+  const RecomputeLevels levels({{0, Recompute::kFull}, {6, Recompute::kCheap}});
+  CHECK(levels.of(5) == Recompute::kFull);
+  CHECK(levels.of(6) == Recompute::kCheap);
+  CHECK(std::string(name_of(levels)) == "mixed");
+  CHECK(std::string(name_of(RecomputeLevels(Recompute::kFull))) == "full");
+}
+
 TEST_CASE("ops that are named are repeated, and no others", "[recompute]") {
   Graph graph = exponentials();
   for (std::size_t o = 12; o < graph.ops.size(); ++o) graph.ops[o].phase = Phase::kBackward;

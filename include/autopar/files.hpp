@@ -66,11 +66,16 @@ struct StrategyFile {
     Bytes memory_bytes = 0;
     std::optional<Price> price = {};
   };
+  // So much is repeated from that op on, until the next of these; the first begins with the graph.
+  struct LevelFrom {
+    std::string op, level;
+  };
   // A chunk of a pipeline: what the file says of ops and tensors holds for it, but for this.
   struct Chunk {
     std::int64_t chunk = 0;
-    std::string first_op, last_op;  // forward ops of its own
-    std::string recompute;          // empty: not said
+    std::string first_op, last_op;          // forward ops of its own
+    std::string recompute;                  // empty: not said
+    std::vector<LevelFrom> recompute_from;  // as below
     Pins pins;
     std::map<std::string, std::string> op_types;
     std::set<std::string> absent;          // ops and tensors that others have
@@ -96,9 +101,10 @@ struct StrategyFile {
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string profile_name, profile_sha256;  // by which it is priced; empty: ideal
   std::string searcher;
-  std::string recompute;                 // what of the graph was repeated first; empty: not said
-  std::vector<std::string> checkpoints;  // as recompute() takes them
-  Bytes gradient_bucket = 0;             // as partition() takes it
+  std::string recompute;                  // what of the graph was repeated first; empty: not said
+  std::vector<LevelFrom> recompute_from;  // where that is "mixed"
+  std::vector<std::string> checkpoints;   // as recompute() takes them
+  Bytes gradient_bucket = 0;              // as partition() takes it
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
   bool has_passes = false;         // and an update apart from them, though there be one
@@ -123,8 +129,9 @@ struct StrategyOrigin {
   Bytes gradient_bucket = 0;  // 0 is not written
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
-  std::vector<std::string> checkpoints = {};  // empty: not written
-  std::set<std::string> repeated = {};        // ops that the backward pass repeats
+  std::vector<std::string> checkpoints = {};                 // empty: not written
+  std::set<std::string> repeated = {};                       // ops that the backward pass repeats
+  std::vector<StrategyFile::LevelFrom> recompute_from = {};  // where that is "mixed"
 };
 // FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is
 // verified.

@@ -59,7 +59,7 @@ struct SaidPlan {
   std::string model_name, model_sha256, cluster_sha256;
   std::string profile_name, profile_sha256;  // by which it is priced; empty: ideal
   std::vector<SaidStage> stages;             // at least one
-  std::vector<std::string> recompute;        // per chunk; "none"
+  std::vector<std::string> recompute;        // per chunk; "none", "full, cheap from layers.3/norm"
   std::int64_t micro_batches = 1;
   std::int64_t copies = 1;  // of the passes, interleaved
   std::string schedule;     // empty: one stage

@@ -7,10 +7,12 @@
 //   y = Exp(x); z = MatMul(y, w); ... y' = Exp(x); dw = MatMul(Transpose(y'), dz)     x kept
 #pragma once
 
+#include <compare>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autopar/ops.hpp"
@@ -26,6 +28,34 @@ enum class Recompute {
 const char* name_of(Recompute recompute);  // "none", "cheap", "products", "full"
 std::optional<Recompute> parse_recompute(const std::string& name);
 
+// How much the parts of a graph repeat: each level from an op on, by its place in the graph, until
+// the next. The first begins with the first op.
+//
+//   RecomputeLevels(Recompute::kCheap)                                      // alike everywhere
+//   RecomputeLevels({{0, Recompute::kFull}, {120, Recompute::kCheap}})      // two parts
+class RecomputeLevels {
+ public:
+  struct From {
+    std::size_t op = 0;
+    Recompute level = Recompute::kNone;
+    friend auto operator<=>(const From&, const From&) = default;
+  };
+  RecomputeLevels(Recompute all = Recompute::kNone) : from_{{0, all}} {}
+  // Precondition: rising, the first 0. Neighbours that are alike become one.
+  explicit RecomputeLevels(const std::vector<From>& from);
+
+  const std::vector<From>& from() const { return from_; }
+  bool are_mixed() const { return from_.size() > 1; }
+  bool repeat_nothing() const { return *this == RecomputeLevels(); }
+  Recompute of(std::size_t op) const;
+  friend auto operator<=>(const RecomputeLevels&, const RecomputeLevels&) = default;
+
+ private:
+  std::vector<From> from_;
+};
+inline constexpr const char* kMixedLevels = "mixed";
+const char* name_of(const RecomputeLevels& levels);  // that of the level, or kMixedLevels
+
 struct Recomputed {
   Graph graph;
   std::size_t repeated = 0;  // ops repeated or moved; 0: nothing to gain, `graph` as it was
@@ -34,7 +64,8 @@ struct Recomputed {
   std::map<std::string, std::string> op_of_repeat = {};     // names, to that of what it repeats
   std::map<std::string, std::string> value_of_repeat = {};  // the same of what they make
 };
-// The turn from the forward to the backward pass is where most bytes of activations are alive. What
+// The turn from the forward to the backward pass is where most bytes of activations are alive; with
+// several micro-batches in flight (Graph::in_flight) it is the end of the forward pass. What
 // is kept over the turn is a minimum cut between what is there anyway (inputs, parameters and what
 // only they decide) and the readers after the turn, with the bytes of a value as its weight; of the
 // minimum cuts the one that repeats least (Jain et al., "Checkmate", 2020, states the problem;
@@ -43,8 +74,9 @@ struct Recomputed {
 // checkpoints between segments of the forward pass. A repeated op stands just before its first
 // reader. Deterministic. Time: one maximum flow (Dinic), nearly linear on such graphs.
 // `checkpoints`: patterns of names of values that kFull keeps between segments; empty: chosen, so
-// that what is kept and what the largest segment makes take the least together.
-Recomputed recompute(const Graph& graph, Recompute what,
+// that what is kept and what the largest segment makes take the least together. Where parts repeat
+// differently a checkpoint is between what kFull repeats and what follows.
+Recomputed recompute(const Graph& graph, const RecomputeLevels& levels,
                      const std::vector<std::string>& checkpoints = {});
 
 // Repeats these ops of a training step's forward pass, whatever that gains: ops of the backward

@@ -157,7 +157,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.warnings.insert(report.warnings.begin(), inputs.warnings.begin(), inputs.warnings.end());
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
   if (!inputs.mixing_op.empty()) report.warnings.push_back(told_of_mixing(inputs));
-  report.recompute = inputs.repeated_by_name.empty() ? name_of(inputs.recompute) : "of named ops";
+  report.recompute = inputs.repeated_by_name.empty() ? to_text(levels_of(inputs)) : "of named ops";
   if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
     report.training = training_work(inputs.forward, inputs.cluster);
     report.training->micro_batches = request.graph.passes;
@@ -303,7 +303,7 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   origin.cluster_sha256 = inputs.cluster_sha256;
   origin.profile_name = inputs.cluster.profile.name;
   origin.profile_sha256 = inputs.profile_sha256;
-  origin.recompute = name_of(inputs.recompute);
+  take_recompute(inputs, origin);
   origin.repeated = repeated_ops_of(inputs);
   origin.checkpoints = inputs.checkpoints;
   origin.training = inputs.training;

@@ -199,8 +199,7 @@ StrategyLines own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs
   const SearchRequest& request = *chunk.planned->request;
   StrategyOrigin origin = origin_of(whole, fs::path(options.model).filename().string());
   origin.searcher = chunk.planned->outcome.searcher;
-  origin.recompute = name_of(chunk.planned->inputs->recompute);
-  origin.repeated = repeated_ops_of(*chunk.planned->inputs);
+  take_recompute(*chunk.planned->inputs, origin);
   origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
   return strategy_lines(request.graph, request.rules, chunk.planned->outcome.strategy,
                         request.cluster, origin);
@@ -258,6 +257,9 @@ Json chunk_json(const PipelinePlan& plan, std::size_t c, const Said& said) {
       {"ops",
        {c == 0 ? chunk.first_and_last.front() : plan.cut_ops[c - 1], chunk.first_and_last.back()}},
       {"recompute", said.heads[c].value("recompute", Json("none"))}};
+  if (said.heads[c].contains("recompute_from")) {
+    json["recompute_from"] = said.heads[c]["recompute_from"];
+  }
   const Graph& graph = chunk.planned->request->graph;
   Json otherwise = Json::object();
   Json ops = said_otherwise(said.own[c].ops, said.ops, graph);
@@ -304,6 +306,7 @@ std::string strategy_text(const PipelinePlan& plan, const Inputs& whole,
   Json head = said.heads[0];
   head.erase("mesh");
   head.erase("recompute");
+  head.erase("recompute_from");
   head["step"] = step_json(plan, said);
   std::string text = head.dump(1);
   text.erase(text.rfind("\n}"));

@@ -56,7 +56,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
                       {"first_op", chunk.first_and_last.front()},
                       {"last_op", chunk.first_and_last.back()},
                       {"mesh", mesh_text(chunk)},
-                      {"recompute", name_of(chunk.planned->inputs->recompute)},
+                      {"recompute", to_text(levels_of(*chunk.planned->inputs))},
                       {"like", chunk.alike < 0 ? Json() : Json(chunk.alike)},
                       {"forward_seconds", chunk.cost.steady.forward},
                       {"backward_seconds", chunk.cost.steady.backward},

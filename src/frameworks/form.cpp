@@ -63,9 +63,12 @@ void check_order(const SaidPlan& plan, const std::vector<AxisRoles>& roles, Para
   }
 }
 
+// Of a chunk whose parts repeat differently what comes first, which repeats most, counts.
 void read_recompute(const SaidPlan& plan, ParallelForm& form) {
   std::map<std::string, int> votes;
-  for (const std::string& recompute : plan.recompute) ++votes[recompute];
+  for (const std::string& recompute : plan.recompute) {
+    ++votes[recompute.substr(0, recompute.find(','))];
+  }
   const auto most = std::max_element(votes.begin(), votes.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   if (most == votes.end()) return;

@@ -99,6 +99,17 @@ class Reader {
                            [](std::int64_t all, const SaidAxis& axis) { return all * axis.size; });
   }
 
+  // "full, cheap from layers.3/norm" where parts repeat differently.
+  static std::string recompute_of(const Json& json, const std::string& otherwise) {
+    if (!json.contains("recompute_from")) return json.value("recompute", otherwise);
+    std::string text;
+    for (const Json& one : json["recompute_from"]) {
+      const auto level = one.at("recompute").get<std::string>();
+      text += text.empty() ? level : ", " + level + " from " + one.at("from").get<std::string>();
+    }
+    return text;
+  }
+
   // Without a level ops may say for themselves that they are repeated.
   bool repeats_by_name() const {
     const Json& ops = object_at(document_, "ops");
@@ -108,8 +119,7 @@ class Reader {
   }
 
   Status read_stages() {
-    const std::string recompute =
-        document_.value("recompute", repeats_by_name() ? "by name" : "none");
+    const std::string recompute = recompute_of(document_, repeats_by_name() ? "by name" : "none");
     const Json& step = object_at(document_, "step");
     plan_.micro_batches = step.value("micro_batches", std::int64_t{1});
     plan_.copies = step.value("copies", std::int64_t{1});
@@ -136,7 +146,7 @@ class Reader {
         plan_.recompute.resize(last_ops_.size(), recompute);
         const Json& ops = chunk.at("ops");
         if (!ops.empty()) last_ops_[number] = ops.back();
-        plan_.recompute[number] = chunk.value("recompute", recompute);
+        plan_.recompute[number] = recompute_of(chunk, recompute);
       }
       plan_.stages.push_back(std::move(stage));
     }

@@ -224,7 +224,7 @@ class Forms {
     if (best_) request.findings = &findings;
     auto outcome = search_shown(request, common_);
     const bool found = outcome.ok() && (!best_ || outcome->cost.time() < best_cost());
-    tried_.push_back({form->inputs->model.graph.passes, name_of(form->inputs->recompute),
+    tried_.push_back({form->inputs->model.graph.passes, to_text(levels_of(*form->inputs)),
                       found ? outcome->cost.time() : 0, best_.has_value(), true});
     clock_.end("other searching");
     if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();

@@ -12,6 +12,7 @@
 #include "planning/logging.hpp"
 #include "planning/ready_made.hpp"
 #include "planning/trace.hpp"
+#include "recompute/of_unit.hpp"
 #include "report/unit.hpp"
 
 namespace autopar {
@@ -260,20 +261,105 @@ std::vector<std::string> ops_named(const std::string& name, const ImportedModel&
 
 }  // namespace
 
-Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
-  Recomputed again = autopar::recompute(inputs.model.graph, recompute, inputs.checkpoints);
+std::string to_text(const NamedLevels& levels) {
+  std::string text;
+  for (std::size_t l = 0; l < levels.size(); ++l) {
+    text += (l == 0 ? "" : ", ") + std::string(name_of(levels[l].second));
+    if (l > 0) text += " from " + levels[l].first;
+  }
+  return text;
+}
+
+Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels) {
+  std::vector<RecomputeLevels::From> from;
+  for (const auto& [name, level] : levels) {
+    const auto op = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                 [&](const Op& other) { return other.name == name; });
+    const std::size_t place = from.empty() ? 0 : static_cast<std::size_t>(op - graph.ops.begin());
+    if (place == graph.ops.size()) return input_error("there is no op '" + name + "'");
+    if (!from.empty() && place <= from.back().op) {
+      return input_error("op '" + name + "' is not behind the op of the level before");
+    }
+    from.push_back({place, level});
+  }
+  return RecomputeLevels(from);
+}
+
+Result<bool> repeat_ops(Inputs& inputs, const RecomputeLevels& levels) {
+  const std::vector<Op>& ops = inputs.model.graph.ops;
+  std::vector<std::string> names;
+  for (const RecomputeLevels::From& one : levels.from()) {
+    if (one.op < ops.size()) names.push_back(ops[one.op].name);
+  }
+  if (ops.empty()) return false;
+  Recomputed again = autopar::recompute(inputs.model.graph, levels, inputs.checkpoints);
   if (again.repeated == 0) return false;
-  inputs.recompute = recompute;
+  inputs.recompute = levels;
+  inputs.recompute_from = std::move(names);
   AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
   return true;
 }
 
+Result<bool> repeat_ops_of_unit(Inputs& inputs, Recompute level) {
+  Recomputed again = recompute_unit(inputs.model.graph, level);
+  if (again.repeated == 0) return false;
+  inputs.recompute = level;
+  AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
+  return true;
+}
+
+NamedLevels levels_of(const Inputs& inputs) {
+  NamedLevels levels = {{"", inputs.recompute.from().front().level}};
+  for (std::size_t l = 1; l < inputs.recompute.from().size(); ++l) {
+    levels.emplace_back(inputs.recompute_from[l], inputs.recompute.from()[l].level);
+  }
+  return levels;
+}
+
+void take_recompute(const Inputs& inputs, StrategyOrigin& origin) {
+  origin.recompute = name_of(inputs.recompute);
+  origin.repeated = repeated_ops_of(inputs);
+  origin.recompute_from.clear();
+  if (!inputs.recompute.are_mixed()) return;
+  for (std::size_t l = 0; l < inputs.recompute_from.size(); ++l) {
+    origin.recompute_from.push_back(
+        {inputs.recompute_from[l], name_of(inputs.recompute.from()[l].level)});
+  }
+}
+
 bool repeats_by_name(const StrategyFile& file) {
+  if (file.recompute == kMixedLevels) return true;
   return file.recompute.empty() && std::any_of(file.repeated.begin(), file.repeated.end(),
                                                [](const auto& said) { return said.second; });
 }
 
+namespace {
+
+Status repeat_from_ops(const StrategyFile& file, Inputs& inputs) {
+  NamedLevels named;
+  for (const auto& [op, level] : file.recompute_from) {
+    const auto known = parse_recompute(level);
+    if (!known) {
+      return input_error(file.path + ": recompute_from, " + op +
+                         ": expected none, cheap, products or full, found \"" + level + "\"");
+    }
+    named.emplace_back(op, *known);
+  }
+  if (named.size() < 2) {
+    return input_error(file.path + ": recompute is \"mixed\"; expected recompute_from with two " +
+                       "levels or more, found " + std::to_string(named.size()));
+  }
+  auto levels = levels_in(inputs.model.graph, named);
+  if (!levels) return input_error(file.path + ": recompute_from: " + levels.error().message);
+  AUTOPAR_TRY(repeated, repeat_ops(inputs, *levels));
+  if (!repeated) logging::warn("warning: {}: recompute_from: no op is repeated", file.path);
+  return Ok{};
+}
+
+}  // namespace
+
 Status repeat_named_ops(const StrategyFile& file, bool is_part, Inputs& inputs) {
+  if (file.recompute == kMixedLevels) return repeat_from_ops(file, inputs);
   std::set<std::string> names;
   for (const auto& [name, is_repeated] : file.repeated) {
     if (!is_repeated) continue;
@@ -315,6 +401,12 @@ std::set<std::string> repeated_ops_of(const Inputs& inputs) {
 
 Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
                                                         const StrategyFile* file) {
+  if (file != nullptr && file->recompute == kMixedLevels) {
+    if (option == "auto") return std::optional(Recompute::kNone);
+    return usage_error(file->path +
+                       ": recompute_from: says how much is repeated from which op on; " +
+                       "expected that or --recompute, found --recompute " + option);
+  }
   if (file != nullptr && file->recompute.empty() && !file->repeated.empty()) {
     const bool any = repeats_by_name(*file);
     const std::string where =
@@ -330,11 +422,15 @@ Result<std::optional<Recompute>> parse_recompute_option(const std::string& optio
     }
     return std::optional(Recompute::kNone);
   }
+  if (file != nullptr && !file->recompute_from.empty()) {
+    return input_error(file->path + ": recompute_from: goes with recompute \"mixed\", found \"" +
+                       file->recompute + "\"");
+  }
   if (option == "auto" && file != nullptr && !file->recompute.empty()) {
     const auto found = parse_recompute(file->recompute);
     if (found) return found;
     return input_error(file->path +
-                       ": recompute: expected none, cheap, products or full, found \"" +
+                       ": recompute: expected none, cheap, products, full or mixed, found \"" +
                        file->recompute + "\"");
   }
   if (option == "auto") return std::optional<Recompute>();

@@ -26,7 +26,8 @@ struct Inputs {
   UserRules user_rules;
   GraphRules rules;
   std::vector<std::string> warnings;
-  Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
+  RecomputeLevels recompute;                     // how `model.graph` differs from what was imported
+  std::vector<std::string> recompute_from = {};  // names of the ops that its levels begin with
   std::size_t repeated_ops = 0;
   std::vector<std::string> checkpoints = {};  // as recompute() takes them
   std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
@@ -64,8 +65,22 @@ Status take_checkpoints(const StrategyFile& file, Inputs& inputs);
 
 // Repeats ops of the model, which was imported as it is. False where that gains nothing. Errors
 // (kInput): rules of the user that do not fit what is repeated.
-Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);
-// Whether a strategy file names the ops that are repeated, in place of a level.
+Result<bool> repeat_ops(Inputs& inputs, const RecomputeLevels& levels);
+
+// The same of a unit of a chunk, as recompute_unit() has it.
+Result<bool> repeat_ops_of_unit(Inputs& inputs, Recompute level);
+
+// Levels by the names of the ops that they begin with; the first begins with the first op, whatever
+// its name.
+using NamedLevels = std::vector<std::pair<std::string, Recompute>>;
+std::string to_text(const NamedLevels& levels);  // "full, cheap from fc3"
+// Errors (kInput): the graph has no op of a name, or not in that order.
+Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels);
+NamedLevels levels_of(const Inputs& inputs);  // of what was repeated
+// The same in a strategy file, with the ops that are repeated.
+void take_recompute(const Inputs& inputs, StrategyOrigin& origin);
+// Whether a strategy file names the ops that are repeated, or where another level begins, in place
+// of one level.
 bool repeats_by_name(const StrategyFile& file);
 // Repeats those of the model. Errors (kInput): ops that cannot be repeated, or, unless the model is
 // a part of that of the file, that it does not have.

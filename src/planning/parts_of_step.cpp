@@ -290,7 +290,7 @@ Result<PartsPlan> plan_of_parts(const PartsRequest& parts,
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
                              const PlanOptions& options, const std::optional<StrategyFile>& pins,
                              const CommonOptions& common) {
-  if (like.inputs->recompute != Recompute::kNone) {
+  if (!like.inputs->recompute.repeat_nothing()) {
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, like.inputs->recompute));
     AUTOPAR_CHECK(repeated, "what is repeated in a chunk is in one like it");
   }

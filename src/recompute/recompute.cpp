@@ -21,23 +21,28 @@ constexpr std::array kNames = {
 
 class Rewrite {
  public:
-  enum class Turn : std::uint8_t { kPeak, kEndOfForward };
-  Rewrite(const Graph& graph, Recompute what, Turn turn,
+  // Of a unit there are no checkpoints but at its end.
+  enum class Turn : std::uint8_t { kPeak, kEndOfForward, kEndOfUnit };
+  Rewrite(const Graph& graph, RecomputeLevels levels, Turn turn,
           const std::vector<std::string>& checkpoints = {})
-      : graph_(graph), what_(what), turn_at_(turn), given_(checkpoints), repeatable_(graph) {}
+      : graph_(graph),
+        levels_(std::move(levels)),
+        turn_at_(turn),
+        given_(checkpoints),
+        repeatable_(graph) {}
 
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
     is_checkpoint_.assign(graph_.values.size(), false);
-    if (what_ == Recompute::kFull && !given_.empty()) {
+    if (!given_.empty()) {
       take_checkpoints();
-    } else if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) {
+    } else if (turn_at_ != Turn::kEndOfUnit) {
       find_checkpoints();
     }
     cut();
     rebuild();
-    result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
+    result.kept_after = Rewrite(again_, levels_, turn_at_).find_turn(again_);
     if (repeated_ == 0 || result.kept_after >= result.kept) {
       result.graph = graph_;
       result.kept_after = result.kept;
@@ -58,7 +63,7 @@ class Rewrite {
     repeat_ = std::move(values);
     by_phase_ = true;
     rebuild();
-    result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
+    result.kept_after = Rewrite(again_, levels_, turn_at_).find_turn(again_);
     result.graph = std::move(again_);
     result.op_of_repeat = std::move(op_of_repeat_);
     result.value_of_repeat = std::move(value_of_repeat_);
@@ -153,11 +158,24 @@ class Rewrite {
       across[last[v]] -= bytes;
     }
     for (std::size_t t = 1; t <= turn_; ++t) across[t] += across[t - 1];
-    for (const std::size_t t : checkpoints(across, made)) {
+    const auto keep_after = [&](std::size_t t) {
       for (std::size_t v = 0; v < graph_.values.size(); ++v) {
         if (!in_network(ValueId(static_cast<std::int64_t>(v)))) continue;
         if (graph_.values[v].producer.index() <= t && last[v] > t) is_checkpoint_[v] = true;
       }
+    };
+    const auto& from = levels_.from();
+    for (std::size_t part = 0; part < from.size(); ++part) {
+      const std::size_t begin = from[part].op;
+      const std::size_t end = part + 1 < from.size() ? from[part + 1].op : turn_ + 1;
+      if (from[part].level != Recompute::kFull || begin > turn_) continue;
+      const auto part_of = [&](const std::vector<Bytes>& all) {
+        return std::vector<Bytes>(
+            all.begin() + static_cast<std::ptrdiff_t>(begin),
+            all.begin() + static_cast<std::ptrdiff_t>(std::min(end, turn_ + 1)));
+      };
+      for (const std::size_t t : checkpoints(part_of(across), part_of(made))) keep_after(begin + t);
+      if (end <= turn_) keep_after(end - 1);
     }
   }
 
@@ -168,9 +186,10 @@ class Rewrite {
   }
 
   bool repeatable(const Op& op) const {
-    if (what_ == Recompute::kFull && makes_checkpoint(op)) return false;
-    if (static_cast<std::size_t>(&op - graph_.ops.data()) > end_) return false;
-    return repeatable_.may_repeat(op, what_);
+    const auto place = static_cast<std::size_t>(&op - graph_.ops.data());
+    const Recompute level = levels_.of(place);
+    if (level == Recompute::kFull && makes_checkpoint(op)) return false;
+    return place <= end_ && repeatable_.may_repeat(op, level);
   }
 
   bool in_network(ValueId id) const {
@@ -233,11 +252,11 @@ class Rewrite {
   // What the segments of kFull end with: made of what is repeated, up to the next checkpoint.
   void find_ends() {
     ends_segment_.assign(graph_.ops.size(), false);
-    if (what_ != Recompute::kFull || by_phase_) return;
+    if (by_phase_) return;
     std::vector<bool> goes_on(graph_.values.size(), false);
     for (std::size_t o = 0; o <= std::min(turn_, end_); ++o) {
       const Op& op = graph_.ops[o];
-      if (op.phase != Phase::kForward) continue;
+      if (op.phase != Phase::kForward || levels_.of(o) != Recompute::kFull) continue;
       const auto is_repeated = [&](ValueId id) { return id.valid() && repeat_[id.index()]; };
       const bool is_left = std::none_of(op.outputs.begin(), op.outputs.end(), is_repeated);
       const bool is_of_segment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
@@ -369,7 +388,7 @@ class Rewrite {
   }
 
   const Graph& graph_;
-  Recompute what_;
+  const RecomputeLevels levels_;
   Turn turn_at_;
   std::vector<std::string> given_;  // patterns of checkpoints
   std::size_t turn_ = 0;
@@ -409,13 +428,32 @@ std::optional<Recompute> parse_recompute(const std::string& name) {
   return std::nullopt;
 }
 
-Recomputed recompute(const Graph& graph, Recompute what,
+RecomputeLevels::RecomputeLevels(const std::vector<From>& from) {
+  for (const From& one : from) {
+    if (from_.empty() || from_.back().level != one.level) from_.push_back(one);
+  }
+  AUTOPAR_CHECK(!from_.empty() && from_.front().op == 0, "levels begin with the first op");
+}
+
+Recompute RecomputeLevels::of(std::size_t op) const {
+  const auto next =
+      std::find_if(from_.begin(), from_.end(), [&](const From& one) { return one.op > op; });
+  return std::prev(next)->level;
+}
+
+const char* name_of(const RecomputeLevels& levels) {
+  return levels.are_mixed() ? kMixedLevels : name_of(levels.from().front().level);
+}
+
+Recomputed recompute(const Graph& graph, const RecomputeLevels& levels,
                      const std::vector<std::string>& checkpoints) {
-  if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  // What is given is kept between the passes, whatever a pass holds most at.
-  const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_backward_pass(graph);
+  if (levels.repeat_nothing() || graph.ops.empty()) return {graph, 0, 0, 0};
+  // What is given is kept between the passes, whatever a pass holds most at; and where several are
+  // in flight what each keeps counts most.
+  const bool takes_given = levels == Recompute::kFull && !checkpoints.empty();
+  const bool at_end = (takes_given || graph.in_flight > 1) && has_backward_pass(graph);
   const Rewrite::Turn turn = at_end ? Rewrite::Turn::kEndOfForward : Rewrite::Turn::kPeak;
-  return Rewrite(graph, what, turn, checkpoints).run();
+  return Rewrite(graph, levels, turn, takes_given ? checkpoints : std::vector<std::string>()).run();
 }
 
 Result<Recomputed> repeat_these(const Graph& graph, const std::set<std::string>& ops) {
@@ -459,7 +497,7 @@ Result<Recomputed> repeat_these(const Graph& graph, const std::set<std::string>&
 
 Recomputed recompute_unit(const Graph& graph, Recompute what) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  return Rewrite(graph, what, Rewrite::Turn::kEndOfForward).run();
+  return Rewrite(graph, what, Rewrite::Turn::kEndOfUnit).run();
 }
 
 }  // namespace autopar

@@ -28,7 +28,7 @@ Repeatable::Repeatable(const Graph& graph)
 }
 
 bool Repeatable::may_repeat(const Op& op, Recompute what) const {
-  if (is_random(op)) return false;  // it would give other numbers
+  if (what == Recompute::kNone || is_random(op)) return false;  // random: it gives other numbers
   bool reads_weight = false;
   for (ValueId input : op.inputs) {
     reads_weight |=

@@ -23,11 +23,7 @@ Result<StrategyFile::Chunk> chunk_of(const Json& json) {
   AUTOPAR_TRY(last, ops[1].text());
   chunk.first_op = first;
   chunk.last_op = last;
-  AUTOPAR_TRY(recompute, json.find("recompute"));
-  if (recompute) {
-    AUTOPAR_TRY(text, recompute->text());
-    chunk.recompute = text;
-  }
+  AUTOPAR_RETURN_IF_ERROR(read_recompute(json, chunk.recompute, chunk.recompute_from));
   AUTOPAR_TRY(otherwise, json.find("otherwise"));
   if (otherwise) AUTOPAR_RETURN_IF_ERROR(read_pins(*otherwise, chunk));
   return chunk;
@@ -132,7 +128,10 @@ StrategyFile strategy_of_chunk(const StrategyFile& file, const StrategyFile::Sta
   StrategyFile own = file;
   own.stages.clear();
   own.mesh = stage.mesh;
-  if (!chunk.recompute.empty()) own.recompute = chunk.recompute;
+  if (!chunk.recompute.empty()) {
+    own.recompute = chunk.recompute;
+    own.recompute_from = chunk.recompute_from;
+  }
   for (const std::string& name : chunk.absent) {
     own.pins.ops.erase(name);
     own.pins.values.erase(name);

@@ -258,6 +258,22 @@ Status read_pins(const Json& owner, StrategyFile::Chunk& said) {
   return Ok{};
 }
 
+Status read_recompute(const Json& owner, std::string& level,
+                      std::vector<StrategyFile::LevelFrom>& from) {
+  AUTOPAR_RETURN_IF_ERROR(read_text(owner, "recompute", level));
+  AUTOPAR_TRY(field, owner.find("recompute_from"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(items, field->items());
+  for (const Json& item : items) {
+    AUTOPAR_TRY(op, item.at("from"));
+    AUTOPAR_TRY(name, op.text());
+    AUTOPAR_TRY(said, item.at("recompute"));
+    AUTOPAR_TRY(text, said.text());
+    from.push_back({name, text});
+  }
+  return Ok{};
+}
+
 Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(parsed, parse_json(text, path));
@@ -271,7 +287,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_named(document, "profile", file.profile_name, file.profile_sha256));
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
-  AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));
+  AUTOPAR_RETURN_IF_ERROR(read_recompute(document, file.recompute, file.recompute_from));
   AUTOPAR_TRY(checkpoints, document.find("checkpoints"));
   if (checkpoints) {
     AUTOPAR_TRY(patterns, checkpoints->items());

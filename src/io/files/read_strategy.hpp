@@ -10,6 +10,9 @@ namespace autopar {
 Result<std::vector<StrategyFile::MeshAxis>> mesh_axes_of(const Json& field);
 // `ops` and `tensors` of a chunk; null where there is none of that name.
 Status read_pins(const Json& owner, StrategyFile::Chunk& said);
+// `recompute` and `recompute_from`, whichever is there.
+Status read_recompute(const Json& owner, std::string& level,
+                      std::vector<StrategyFile::LevelFrom>& from);
 // `step`: micro-batches, and the stages of a pipeline.
 Status read_step_of(const Json& document, StrategyFile& file);
 

@@ -98,6 +98,15 @@ std::string names_json(const std::vector<std::string>& names) {
   return text + "]";
 }
 
+std::string json_levels(const std::vector<StrategyFile::LevelFrom>& levels) {
+  std::string text = "[";
+  for (const auto& [op, level] : levels) {
+    text += std::string(text.size() > 1 ? ", " : "") + "{\"from\": " + json_text(op) +
+            ", \"recompute\": " + json_text(level) + "}";
+  }
+  return text + "]";
+}
+
 // All ranks hold all of the model: one stage, one chunk.
 std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& cluster) {
   const Op* last = nullptr;
@@ -132,6 +141,9 @@ StrategyLines strategy_lines(const Graph& graph, const GraphRules& rules, const 
   text += " \"searcher\": " + json_text(origin.searcher) + ",\n";
   if (!origin.recompute.empty() && origin.recompute != "none") {
     text += " \"recompute\": " + json_text(origin.recompute) + ",\n";
+  }
+  if (!origin.recompute_from.empty()) {
+    text += " \"recompute_from\": " + json_levels(origin.recompute_from) + ",\n";
   }
   if (!origin.checkpoints.empty()) {
     text += " \"checkpoints\": " + names_json(origin.checkpoints) + ",\n";

@@ -20,6 +20,8 @@ ChunkOfParts::ChunkOfParts(const AskedChunk& asked, double room, Seconds longest
       plans_(std::move(plans)),
       mixed_{.room = room},
       left_(room) {
+  mixed_.slower_of_two = known.slower_of_two;
+  for (const auto& [ways, part] : known.bytes_of_two) mixed_.room_of_two[ways] = room / part;
   if (!asked.hint.has_other_kinds) mixed_.slower_of = known.slower_of;
   for (const auto& [way, part] : known.bytes_in_chunk[asked.chunk])
     mixed_.room_of[way] = room / part;
@@ -31,8 +33,8 @@ Result<bool> ChunkOfParts::ask() {
   AUTOPAR_TRY(parts, asked_.hint.parts(mixed_, asked_.mesh));
   if (!parts) return false;
   const UnitMix& mix = parts->mix;
-  const bool is_same = before_ && mix.smaller.way == before_->smaller.way &&
-                       mix.bytes == before_->bytes && mix.of_larger == before_->of_larger;
+  const bool is_same = before_ && mix.ways() == before_->ways() && mix.bytes == before_->bytes &&
+                       mix.of_larger == before_->of_larger;
   const bool is_little = best_ && mix.seconds > (1 - kPartGain) * best_->cost.time();
   if (is_same || is_little) return false;
   before_ = mix;
@@ -48,30 +50,59 @@ Status ChunkOfParts::plan() {
 
 void ChunkOfParts::take() {
   const UnitMix& mix = parts_->mix;
-  const std::size_t way = mix.smaller.way;
   double bytes = found_->least_bytes;
   if (found_->outcome) {
     ++rounds_;
     bytes = static_cast<double>(found_->outcome->cost.memory.total);
     const Seconds time = found_->outcome->cost.time();
-    if (mix.seconds > 0) mixed_.slower_of[way] = mixed_.slower_on(way) * time / mix.seconds;
+    if (mix.seconds > 0) learn_time(mix, time / mix.seconds);
     if (!best_ || time < best_->cost.time()) {
       best_ = std::move(found_->outcome);
       best_request_ = requests_.at({parts_->recompute, parts_->mesh}).get();
     }
     is_done_ = time <= longest_;
   }
+  forget_mixed_levels();
   if (is_done_ || bytes == kInfinity) {
     is_done_ = true;
     return;
   }
-  known_.bytes_in_chunk[asked_.chunk][way] = known_.bytes_of[way] = bytes / mix.bytes;
-  mixed_.room_of[way] = left_.next(mix, bytes);
+  learn_room(mix, bytes);
   is_done_ = left_.is_hopeless();
+}
+
+// Of those that are not in the best plan: another one hardly has the same.
+void ChunkOfParts::forget_mixed_levels() {
+  std::erase_if(requests_, [&](const auto& request) {
+    return request.first.first.size() > 1 && request.second.get() != best_request_;
+  });
+}
+
+// So many times as long as it was taken to be.
+void ChunkOfParts::learn_time(const UnitMix& mix, double slower) {
+  if (mix.has_two_ways()) {
+    mixed_.slower_of_two[mix.ways()] = mixed_.slower_of_both(mix.ways()) * slower;
+    return;
+  }
+  const std::size_t way = mix.smaller.way;
+  mixed_.slower_of[way] = mixed_.slower_on(way) * slower;
+}
+
+void ChunkOfParts::learn_room(const UnitMix& mix, double bytes) {
+  const double room = left_.next(mix, bytes);
+  if (mix.has_two_ways()) {
+    known_.bytes_of_two[mix.ways()] = bytes / mix.bytes;
+    mixed_.room_of_two[mix.ways()] = room;
+    return;
+  }
+  const std::size_t way = mix.smaller.way;
+  known_.bytes_in_chunk[asked_.chunk][way] = known_.bytes_of[way] = bytes / mix.bytes;
+  mixed_.room_of[way] = room;
 }
 
 std::shared_ptr<const Planned> ChunkOfParts::best() {
   if (!asked_.hint.has_other_kinds) known_.slower_of = mixed_.slower_of;
+  known_.slower_of_two = mixed_.slower_of_two;
   if (!best_) return nullptr;
   return planned_of(*best_request_, std::move(*best_));
 }

@@ -20,7 +20,7 @@ enum class UnitEnds : std::uint8_t { kAlike, kOpen };
 
 // How a chunk is planned first, by what its units say. Without meshes: nothing is said.
 struct HintedParts {
-  Recompute recompute = Recompute::kNone;
+  NamedLevels recompute;
   std::string mesh;
   std::optional<StreamTimes> weights;  // that they are priced by
   UnitMix mix;
@@ -60,10 +60,11 @@ struct AskedChunk {
 struct UnitsInChunks {
   std::map<std::size_t, double> bytes_of, slower_of;
   std::map<std::size_t, std::map<std::size_t, double>> bytes_in_chunk;
+  std::map<TwoWays, double> bytes_of_two, slower_of_two;
 };
 
 // A chunk with so much repeated, on a mesh; null: no op would be.
-using PartsRequests = std::map<std::pair<Recompute, std::string>, std::unique_ptr<PartsRequest>>;
+using PartsRequests = std::map<std::pair<NamedLevels, std::string>, std::unique_ptr<PartsRequest>>;
 std::shared_ptr<const Planned> planned_of(PartsRequest& request, SearchOutcome outcome);
 
 // In rounds: each asks for plans of units that leave room for what the chunk holds beside them
@@ -89,6 +90,10 @@ class ChunkOfParts {
   std::shared_ptr<const Planned> best();
 
  private:
+  void forget_mixed_levels();
+  void learn_time(const UnitMix& mix, double slower);
+  void learn_room(const UnitMix& mix, double bytes);
+
   const AskedChunk& asked_;
   const Seconds longest_;
   UnitsInChunks& known_;

@@ -104,10 +104,13 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
   for (const auto& [stage, members] : of_stage) {
-    if (members.size() < 2) continue;
     const StageChunks sharing{members, is_apart(schedule), inputs, hints, plans};
-    AUTOPAR_RETURN_IF_ERROR(share_memory(sharing));
-    AUTOPAR_RETURN_IF_ERROR(use_what_is_left(sharing));
+    AUTOPAR_TRY(all, room());
+    if (members.size() > 1) {
+      AUTOPAR_RETURN_IF_ERROR(share_memory(sharing, all));
+      AUTOPAR_RETURN_IF_ERROR(use_what_is_left(sharing));
+    }
+    AUTOPAR_RETURN_IF_ERROR(leave_room(sharing));
   }
   return plans;
 }
@@ -263,9 +266,10 @@ Result<PartsPlan> ChunkPlans::of_these(const AskedChunk& asked, const HintedPart
     options.training.micro_batches = std::to_string(asked.inputs->model.graph.passes);
     auto inputs = std::make_unique<Inputs>(*asked.inputs);
     const auto pins = pins_of(inputs->model.graph);
-    bool repeated = parts.recompute == Recompute::kNone || parts.wanted;
-    if (parts.recompute != Recompute::kNone) {
-      AUTOPAR_TRY(some, repeat_ops(*inputs, parts.recompute));
+    AUTOPAR_TRY(levels, levels_in(inputs->model.graph, parts.recompute));
+    bool repeated = levels.repeat_nothing() || parts.wanted;
+    if (!levels.repeat_nothing()) {
+      AUTOPAR_TRY(some, repeat_ops(*inputs, levels));
       repeated = repeated || some;
     }
     if (repeated) {
@@ -281,7 +285,7 @@ Result<PartsPlan> ChunkPlans::of_these(const AskedChunk& asked, const HintedPart
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
       asked.inputs->model.graph.ops.size(), asked.inputs->model.graph.in_flight, parts.mesh,
-      name_of(parts.recompute), parts.mix.of_larger, parts.mix.units,
+      to_text(parts.recompute), parts.mix.of_larger, parts.mix.units,
       found.outcome ? format_seconds(found.outcome->cost.time()) : "none",
       format_bytes(found.least_bytes), format_seconds(parts.mix.seconds),
       format_bytes(parts.mix.bytes));
@@ -362,7 +366,7 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
   const auto inputs = std::make_shared<Inputs>(std::move(read));
   const std::optional<StrategyFile> pins = pins_of(graph);
   if (way.recompute != Recompute::kNone) {
-    AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
+    AUTOPAR_TRY(repeated, repeat_ops_of_unit(*inputs, way.recompute));
     if (!repeated) return std::optional<PricedProblem>();
   }
   auto problem = problem_on(inputs, options_, pins, search_.common, way.mesh, weights,

@@ -123,7 +123,9 @@ class ChunkPlans {
     const std::vector<ChunkHint>& hints;
     std::vector<ChunkPlan>& plans;
   };
-  Status share_memory(const StageChunks& of);
+  Status share_memory(const StageChunks& of, Bytes room);
+  Status leave_room(const StageChunks& of);
+  Result<Seconds> seconds_in_stage(const StageChunks& of, Bytes more) const;
   Status plan_within(const StageChunks& of, const std::vector<double>& shares);
   Status use_what_is_left(const StageChunks& of);
   static std::string mesh_of(const Planned& planned);

@@ -1,6 +1,8 @@
 // How the chunks of one stage share its room.
 #include <algorithm>
 
+#include "autopar/report.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/stage_memory.hpp"
@@ -24,8 +26,7 @@ void leave_likeness(std::vector<ChunkPlan>& plans, std::size_t chunk) {
 // Chunks that together do not fit are searched again. First what they store and keep gets smaller,
 // so that the one with most beside that fits too; then, where plans do not follow, all that each
 // takes at its peak.
-Status ChunkPlans::share_memory(const StageChunks& of) {
-  AUTOPAR_TRY(all, room());
+Status ChunkPlans::share_memory(const StageChunks& of, Bytes all) {
   const auto room = static_cast<double>(all);
   AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
   if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
@@ -81,6 +82,57 @@ Status ChunkPlans::plan_within(const StageChunks& of, const std::vector<double>&
     const ChunkPlan& other = of.plans[static_cast<std::size_t>(alike)];
     if (time_of(other) != time_of(of.plans[c])) alike = -1;
   }
+  return Ok{};
+}
+
+// What the chunks take where they have for what is held ahead what the stage leaves, and so much
+// more.
+Result<Seconds> ChunkPlans::seconds_in_stage(const StageChunks& of, Bytes more) const {
+  AUTOPAR_TRY(all, room());
+  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
+  std::vector<Bytes> limits = limits_of_chunks(memory, all);
+  for (Bytes& limit : limits) limit += more;
+  Seconds sum = 0;
+  for (std::size_t i = 0; i < of.chunks.size(); ++i) {
+    const Planned& planned = *of.plans[of.chunks[i]].planned;
+    StrategyCost cost = planned.outcome.cost;
+    if (cost.step && limits[i] != cost.most_held()) {
+      cost.limit = limits[i];
+      cost.step = simulate(planned.request->graph, cost, planned.outcome.strategy.mesh,
+                           planned.request->cluster, options_.updates);
+    }
+    sum += cost.time();
+  }
+  return sum;
+}
+
+// A stage that is filled has little room for weights that are fetched ahead, so that its chunks
+// wait for them. So its chunks are also planned with less, and the faster plans are taken.
+Status ChunkPlans::leave_room(const StageChunks& of) {
+  AUTOPAR_TRY(all, room());
+  const bool has_parts = std::all_of(of.chunks.begin(), of.chunks.end(), [&](std::size_t c) {
+    return static_cast<bool>(of.hints[c].parts);
+  });
+  if (!has_parts || search_.is_over()) return Ok{};
+  AUTOPAR_TRY(now, seconds_in_stage(of, 0));
+  AUTOPAR_TRY(ample, seconds_in_stage(of, all));
+  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
+  const Bytes held = stage_memory(memory);
+  logging::debug("chunk {} and others of its stage: {}, and {} if all were fetched ahead; {}",
+                 of.chunks.front(), format_seconds(now), format_seconds(ample),
+                 format_bytes(static_cast<double>(held)));
+  if (now <= (1 + tuning::chunks::kMuchWaited) * ample) return Ok{};
+  std::vector<ChunkPlan> before = of.plans;
+  const auto more_left = static_cast<Bytes>(tuning::chunks::kLeft * static_cast<double>(all));
+  const Status planned = share_memory(of, held - more_left);
+  bool is_better = false;
+  if (planned.ok()) {
+    AUTOPAR_TRY(then, seconds_in_stage(of, 0));
+    logging::debug("with {} less: {}", format_bytes(static_cast<double>(more_left)),
+                   format_seconds(then));
+    is_better = then < now;
+  }
+  if (!is_better) of.plans = std::move(before);
   return Ok{};
 }
 

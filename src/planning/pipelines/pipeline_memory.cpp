@@ -252,11 +252,14 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
     AUTOPAR_TRY(plans, plans_of(weighting, asked, mesh));
     auto mix = best_mix(plans, asked);
     if (!mix) return std::optional<HintedParts>();
-    if (!mix->fits) {
-      // By what units hold there was room enough, so that none were asked for that hold less.
-      const double room = asked.room_on(mix->smaller.way);
+    // By what units hold there was another room, so that no plans were asked for that suit this
+    // one.
+    if (!mix->fits || mix->seconds > (1 + tuning::units::kWorthwhile) * mix->fastest) {
       UnitMemory& usual = *weighting.memories[units_.usual];
-      AUTOPAR_RETURN_IF_ERROR(usual.price_of_room(in_flight, units, room));
+      const std::int64_t flying = usual.looked_at_for(in_flight);
+      const double more_held = mix->smaller.bytes(flying) / mix->smaller.bytes(in_flight);
+      const double room = asked.room_on(mix->smaller.way) * more_held;
+      AUTOPAR_RETURN_IF_ERROR(usual.price_of_room(flying, units, room));
       AUTOPAR_TRY(more, plans_of(weighting, asked, mesh));
       mix = best_mix(more, asked);
     }
@@ -282,20 +285,20 @@ Result<std::vector<UnitPlan>> PipelineBounds::plans_of(const Weighting& weightin
   return plans;
 }
 
-// Units of other kinds take what they have at the prices of the usual ones. All repeat the same, on
-// one mesh.
+// Units of other kinds take what they have at the prices of the usual ones, on the same mesh. Where
+// they repeat differently those that repeat more come first: what they make again is then made
+// when the others have let go of what they keep.
 Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double first,
                                              const UnitMix& mix) const {
   HintedParts hinted;
   UnitMemory& usual = *least.memories[units_.usual];
-  const UnitWay& way = usual.ways()[mix.smaller.way];
   hinted.weights = least.weights;
-  hinted.recompute = way.recompute;
-  hinted.mesh = way.mesh;
+  hinted.mesh = usual.ways()[mix.smaller.way].mesh;
   hinted.mix = mix;
   using Parts = std::vector<std::shared_ptr<const UnitParts>>;  // per kind
   const auto parts_at = [&](const UnitPlan& plan) -> Result<Parts> {
     const UnitMemory::Asked asked = usual.asked_of(plan);
+    const UnitWay& way = usual.ways()[plan.way];
     Parts kinds(least.memories.size());
     const auto find = [&](std::size_t kind) -> Status {
       UnitMemory& memory = *least.memories[kind];
@@ -315,20 +318,30 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
     AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads_of_search(search_.common), kinds.size(), find));
     return kinds;
   };
-  AUTOPAR_TRY(fitting, parts_at(mix.smaller));
-  Parts larger = fitting;
+  AUTOPAR_TRY(smaller, parts_at(mix.smaller));
+  Parts larger = smaller;
   if (mix.of_larger > 0) {
     AUTOPAR_TRY(beyond, parts_at(mix.larger));
     larger = std::move(beyond);
   }
-  const double until = first + mix.of_larger;  // units that take the larger plan
-  hinted.chosen = chosen_of(units_, [fitting, larger, until](const StepUnits::Place& place) {
-    return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
+  const bool repeats_first = mix.has_two_ways();
+  // Units before it take the first of both.
+  const double until = first + (repeats_first ? mix.units - mix.of_larger : mix.of_larger);
+  const Parts& head = repeats_first ? smaller : larger;
+  const Parts& tail = repeats_first ? larger : smaller;
+  const auto level_of = [&](const UnitPlan& plan) { return usual.ways()[plan.way].recompute; };
+  hinted.recompute = {{"", level_of(mix.smaller)}};
+  if (repeats_first) {
+    const auto next = static_cast<std::size_t>(std::ceil(until));
+    hinted.recompute.emplace_back(step_.op(units_.cuts.at(next - 1)).name, level_of(mix.larger));
+  }
+  hinted.chosen = chosen_of(units_, [head, tail, until](const StepUnits::Place& place) {
+    return (static_cast<double>(place.unit) < until ? head : tail)[place.kind].get();
   });
   if (!has_other_kinds(first, mix.units)) return hinted;
-  hinted.usual = chosen_of(units_, [this, fitting, larger, until](const StepUnits::Place& place) {
+  hinted.usual = chosen_of(units_, [this, head, tail, until](const StepUnits::Place& place) {
     if (place.kind != units_.usual) return static_cast<const UnitParts*>(nullptr);
-    const Parts& parts = static_cast<double>(place.unit) < until ? larger : fitting;
+    const Parts& parts = static_cast<double>(place.unit) < until ? head : tail;
     return parts[place.kind].get();
   });
   return hinted;

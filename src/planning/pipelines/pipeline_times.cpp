@@ -178,8 +178,7 @@ class Pricing {
     }
   }
 
-  // Returns per chunk what it may hold with what is held ahead: as much as the others of its stage
-  // leave that is at its peak, and an equal part of what the stage leaves.
+  // Returns per chunk what it may hold with what is held ahead.
   Result<std::vector<Bytes>> add_memory(PipelinePlan& plan) const {
     std::vector<Bytes> limits(plan.chunks.size(), 0);
     plan.stage_bytes.assign(static_cast<std::size_t>(plan.form.stages), 0);
@@ -188,14 +187,9 @@ class Pricing {
         return !plan.chunks[c].weight_ops.empty();
       });
       AUTOPAR_TRY(memory, memory_of_chunks(plan.chunks, chunks, is_apart));
-      const Bytes held = stage_memory(memory);
-      plan.stage_bytes[static_cast<std::size_t>(stage)] = held;
-      Bytes more = 0;
-      for (const ChunkBytes& chunk : memory) more = std::max(more, chunk.peak - chunk.resting);
-      const Bytes left = std::max<Bytes>(0, room_ - held) / static_cast<Bytes>(chunks.size());
-      for (std::size_t i = 0; i < chunks.size(); ++i) {
-        limits[chunks[i]] = memory[i].resting + more + left;
-      }
+      plan.stage_bytes[static_cast<std::size_t>(stage)] = stage_memory(memory);
+      const std::vector<Bytes> of_stage = limits_of_chunks(memory, room_);
+      for (std::size_t i = 0; i < chunks.size(); ++i) limits[chunks[i]] = of_stage[i];
     }
     plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
     plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);

@@ -93,15 +93,17 @@ inline constexpr double kPartGain = 1e-3;
 // not fit yet. Of 70B in 2 stages the last chunk saved 0.6 GiB in four rounds, and was 0.2 too
 // large after each.
 inline constexpr double kLeastFollowing = 1.0 / 16;
-// What does not fit then saves twice as much more than that says each time; after so many times as
-// much the chunk is planned in other ways.
-inline constexpr double kMostAtOnce = 16;
+// What does not fit then saves twice as much more than that says each time; after so many chunks
+// that do not fit it is planned in other ways.
+inline constexpr int kMostUnfit = 6;
 // The price (seconds per byte) at which chunks share a room lies below one that is doubled until
 // all fits, so often at most, and is then found by halving: 50 times leave the rounding of doubles.
 inline constexpr int kDoublings = 60, kHalvings = 50;
 // Chunks of a stage that leave this part of its room are planned again with it. Assumed: less of it
 // does not let a chunk repeat less.
 inline constexpr double kMuchLeft = 0.1;
+inline constexpr double kMuchWaited = 0.01;
+inline constexpr double kLeft = 0.02;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;

@@ -39,6 +39,16 @@ Bytes stage_memory(const std::vector<ChunkBytes>& chunks) {
   return resting + more;
 }
 
+std::vector<Bytes> limits_of_chunks(const std::vector<ChunkBytes>& chunks, Bytes room) {
+  Bytes more = 0;
+  for (const ChunkBytes& chunk : chunks) more = std::max(more, chunk.peak - chunk.resting);
+  const Bytes left =
+      std::max<Bytes>(0, room - stage_memory(chunks)) / static_cast<Bytes>(chunks.size());
+  std::vector<Bytes> limits;
+  for (const ChunkBytes& chunk : chunks) limits.push_back(chunk.resting + more + left);
+  return limits;
+}
+
 Result<std::vector<ChunkBytes>> memory_of_chunks(const std::vector<ChunkPlan>& plans,
                                                  const std::vector<std::size_t>& chunks,
                                                  bool apart) {

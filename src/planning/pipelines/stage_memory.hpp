@@ -23,6 +23,10 @@ std::map<std::int64_t, std::vector<std::size_t>> chunks_of_stages(const Pipeline
 // Of a stage; 0 without chunks.
 Bytes stage_memory(const std::vector<ChunkBytes>& chunks);
 
+// What each chunk of a stage may hold with what is held ahead: as much as the others leave that is
+// at its peak, and an equal part of what the stage leaves of its room.
+std::vector<Bytes> limits_of_chunks(const std::vector<ChunkBytes>& chunks, Bytes room);
+
 // Per device, of these chunks, in their order. What the two parts of a backward pass hand on is in
 // no account of what is in flight: `apart`, chunks whose backward pass has two parts are taken to
 // be at their peak all the time. Errors: of evaluate().

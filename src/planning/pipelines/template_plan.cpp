@@ -17,7 +17,7 @@ Result<std::optional<HintedParts>> parts_of(const TemplateCandidate& candidate,
   AUTOPAR_TRY(prices, plans.at(candidate.which + which));
   if (prices == nullptr) return std::optional<HintedParts>();
   HintedParts parts;
-  parts.recompute = candidate.wanted.recompute;
+  parts.recompute = {{"", candidate.wanted.recompute}};
   parts.mesh = to_text(plans.mesh());
   parts.weights = plans.weights();
   parts.wanted = candidate.wanted.parallel;

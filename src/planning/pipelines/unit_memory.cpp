@@ -420,6 +420,25 @@ Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price
   return best;
 }
 
+std::int64_t UnitMemory::looked_at_for(std::int64_t in_flight) const {
+  std::optional<std::int64_t> fewest;
+  for (const std::deque<Look>& looks : now_.looks) {
+    for (const Look& look : looks) {
+      if (look.price == 0 || look.in_flight < in_flight) continue;
+      fewest = std::min(fewest.value_or(look.in_flight), look.in_flight);
+    }
+  }
+  return fewest.value_or(in_flight);
+}
+
+// The first way on the mesh of that one.
+std::size_t UnitMemory::mesh_number(std::size_t way) const {
+  const auto first = std::find_if(ways_.begin(), ways_.end(), [&](const UnitWay& other) {
+    return other.mesh == ways_[way].mesh;
+  });
+  return static_cast<std::size_t>(first - ways_.begin());
+}
+
 Result<std::vector<UnitPlan>> UnitMemory::plans() {
   std::vector<UnitPlan> plans;
   const auto add = [&](Searched& searched, bool is_of_left) -> Status {
@@ -433,7 +452,8 @@ Result<std::vector<UnitPlan>> UnitMemory::plans() {
                          [&](const Look& o) { return o.choices == look.choices; });
         if (!is_new) continue;
         AUTOPAR_RETURN_IF_ERROR(find_seconds(*searched.units[way], ways_[way], look));
-        plans.push_back({*look.seconds, look.stored, look.kept, way, l, is_of_left});
+        plans.push_back(
+            {*look.seconds, look.stored, look.kept, way, mesh_number(way), l, is_of_left});
       }
     }
     return Ok{};

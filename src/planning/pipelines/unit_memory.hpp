@@ -55,6 +55,9 @@ class UnitMemory : public PricedUnit {
   Seconds known_least(std::int64_t in_flight, double price) const override;
 
   const std::vector<UnitWay>& ways() const { return ways_; }
+  // The fewest micro-batches in flight, of so many or more, at which plans were looked for with a
+  // price; that number where there are none.
+  std::int64_t looked_at_for(std::int64_t in_flight) const;
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
@@ -132,6 +135,7 @@ class UnitMemory : public PricedUnit {
   Status leave_paths(std::int64_t in_flight);
   Result<UnitPoint> least_of_ways(std::int64_t in_flight, double price);
   Status find_seconds(const Unit& unit, const UnitWay& way, Look& look) const;
+  std::size_t mesh_number(std::size_t way) const;
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
   FewestBytes fewest_of(std::size_t way) const;
 

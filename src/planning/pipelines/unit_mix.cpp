@@ -35,6 +35,30 @@ UnitMix mixed(const UnitPlan& smaller, const UnitPlan& larger, const MixAsked& a
   return mix;
 }
 
+// As many of the larger plan as fit, but one unit; nothing: none does.
+std::optional<UnitMix> mixed_of_two(const UnitPlan& smaller, const UnitPlan& larger,
+                                    const MixAsked& asked) {
+  UnitMix mix{smaller, larger, 1};
+  const double of_smaller = smaller.bytes(asked.in_flight);
+  const double of_larger = larger.bytes(asked.in_flight);
+  const auto known = asked.room_of_two.find(mix.ways());
+  const bool is_known = known != asked.room_of_two.end();
+  const double less = of_smaller / (is_known ? known->second : asked.room_on(smaller.way));
+  const double more = of_larger / (is_known ? known->second : asked.room_on(larger.way)) - less;
+  if (more <= 0) return {};
+  constexpr double kRounding = 1e-9;  // of parts of a room
+  const double most = std::floor((1 - asked.units * less) / more + kRounding);
+  mix.of_larger = std::min(most, std::ceil(asked.units) - 1);
+  if (mix.of_larger <= 0) return {};
+  mix.units = asked.units;
+  const double rest = asked.units - mix.of_larger;
+  mix.seconds = asked.slower_of_both(mix.ways()) *
+                (asked.slower_on(smaller.way) * rest * smaller.seconds +
+                 asked.slower_on(larger.way) * mix.of_larger * larger.seconds);
+  mix.bytes = rest * of_smaller + mix.of_larger * of_larger;
+  return mix;
+}
+
 std::vector<double> bytes_at(const std::vector<UnitPlan>& plans,
                              const std::vector<SharingUnits>& chunks, double price) {
   std::vector<double> bytes;
@@ -118,8 +142,22 @@ std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsk
       if (is_better(mix)) best = mix;
     }
   }
+  // Of which one repeats more.
+  std::optional<UnitMix> of_two;
+  for (const UnitPlan& a : useful) {
+    for (const UnitPlan& b : useful) {
+      if (a.mesh != b.mesh || a.way <= b.way) continue;
+      const auto mix = mixed_of_two(a, b, asked);
+      if (mix && (!of_two || mix->seconds < of_two->seconds)) of_two = mix;
+    }
+  }
+  const bool is_faster =
+      of_two && best &&
+      (!best->fits || of_two->seconds < (1 - tuning::chunks::kPartGain) * best->seconds);
+  if (is_faster) best = of_two;
   if (best) {
     const Seconds least = asked.units * fastest;
+    best->fastest = least;
     best->is_fastest = best->fits && (1 - tuning::chunks::kPartGain) * best->seconds <= least;
   }
   return best;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "autopar/support.hpp"
@@ -20,6 +21,7 @@ struct UnitPlan {
   Seconds seconds = 0;          // a step of the unit by itself
   double stored = 0, kept = 0;  // bytes between the passes: once, and per micro-batch in flight
   std::size_t way = 0;          // its mesh and what is repeated
+  std::size_t mesh = 0;         // ways of one mesh have one number
   std::size_t look = 0;         // among the plans of that way
   bool is_of_left = false;      // among those by prices that are left
   double bytes(std::int64_t in_flight) const {
@@ -27,8 +29,9 @@ struct UnitPlan {
   }
 };
 
+using TwoWays = std::pair<std::size_t, std::size_t>;  // of the smaller plan and of the larger one
 struct UnitMix {
-  UnitPlan smaller, larger;  // of one way
+  UnitPlan smaller, larger;  // on one mesh
   double of_larger = 0;      // units that take the larger plan
   double units = 0;          // in all
   Seconds seconds = 0;       // of all units, with MixAsked::slower_of
@@ -37,6 +40,10 @@ struct UnitMix {
   double too_large = 0;  // its bytes by the room
   // No plan, whatever it takes, is faster.
   bool is_fastest = false;
+  Seconds fastest = 0;  // what all units take with the fastest plan
+  // Its units do not all repeat the same.
+  bool has_two_ways() const { return of_larger > 0 && smaller.way != larger.way; }
+  TwoWays ways() const { return {smaller.way, has_two_ways() ? larger.way : smaller.way}; }
 };
 
 struct MixAsked {
@@ -53,6 +60,13 @@ struct MixAsked {
     const auto known = room_of.find(way);
     return known == room_of.end() ? room : known->second;
   }
+  // The same of units of two ways, by these. Where no room is known, each way has the part that is
+  // left of what it would have alone. What they take has that factor beside those of both ways.
+  std::map<TwoWays, double> room_of_two = {}, slower_of_two = {};
+  double slower_of_both(const TwoWays& ways) const {
+    const auto known = slower_of_two.find(ways);
+    return known == slower_of_two.end() ? 1 : known->second;
+  }
   double slower_on(std::size_t way) const {
     const auto known = slower_of.find(way);
     if (known != slower_of.end()) return known->second;
@@ -66,7 +80,8 @@ struct MixAsked {
 };
 // With two plans at most, which is enough: of all mixtures of plans under one limit some best one
 // has no more (a linear programme with two rows). A later way, which repeats more, has to be faster
-// by kPartGain. Where nothing fits, the fewest bytes. Nothing: there are no plans. O(plans^2).
+// by kPartGain, and so have two ways. Where nothing fits, the fewest bytes. Nothing: there are no
+// plans. O(plans^2).
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked);
 
 // The plan that costs least where a byte has that price, in seconds; at an infinite price the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/unit_mix.hpp"
@@ -16,32 +17,34 @@ class UnitRoom {
  public:
   explicit UnitRoom(double limit) : limit_(limit) {}
 
-  // Bytes for units of that way, after a chunk of such a mix that takes `bytes`.
+  // Bytes for units of these ways, after a chunk of such a mix that takes `bytes`.
   double next(const UnitMix& mix, double bytes) {
     double follows = 1;
     if (bytes > limit_) {
-      const std::size_t way = mix.smaller.way;
-      const double saved = before_.way == way ? before_.of_units - mix.bytes : 0;
+      Unfit& before = unfit_[mix.ways()];
+      const double saved = before.of_units - mix.bytes;
       if (saved > 0) {
-        const double part = (before_.of_chunk - bytes) / saved;
-        follows = std::clamp(part / at_once_, tuning::chunks::kLeastFollowing, 1.0);
+        const double part = (before.of_chunk - bytes) / saved;
+        follows = std::clamp(part / before.at_once, tuning::chunks::kLeastFollowing, 1.0);
       }
-      if (before_.of_chunk > 0) at_once_ *= 2;
-      before_ = {way, mix.bytes, bytes};
+      if (before.of_chunk > 0) before.at_once *= 2;
+      before.of_units = mix.bytes;
+      before.of_chunk = bytes;
+      ++tries_;
     }
     return std::max(1.0, mix.bytes - (bytes - limit_) / follows);
   }
 
-  bool is_hopeless() const { return at_once_ > tuning::chunks::kMostAtOnce; }
+  bool is_hopeless() const { return tries_ >= tuning::chunks::kMostUnfit; }
 
  private:
   struct Unfit {
-    std::size_t way = 0;
     double of_units = 0, of_chunk = 0;  // bytes; 0: there was none
+    double at_once = 1;
   };
   const double limit_;
-  Unfit before_;
-  double at_once_ = 1;
+  std::map<TwoWays, Unfit> unfit_;
+  int tries_ = 0;
 };
 
 }  // namespace autopar

@@ -1,0 +1,161 @@
+"""Chunks of a pipeline whose layers do not all repeat the same: faster than with one level, written, applied, executed, and refused where they are said wrongly."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared")
+CHECK = SHARED / "tools" / "step_check.py"
+CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
+TRAIN = ["--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 4]
+# Options, and the part of what a plan takes without a limit.
+CASES = {"1f1b": (["--stages", 2], 0.6), "interleaved": (["--stages", 2, "--schedule", "interleaved", "--chunks", 2], 0.5), "there and back": (["--stages", 2, "--schedule", "zb-v"], 0.7)}
+
+
+def called(command, *arguments, code=0):
+    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{command} {arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def searched(folder, model, *options):
+    """Its report; nothing where nothing fits."""
+    out = folder / "plan"
+    shutil.rmtree(out, ignore_errors=True)
+    done = subprocess.run(list(map(str, [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, "-q", "-o", out])), capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 3), f"{options}: exit {done.returncode}\n{done.stderr}"
+    return json.loads((out / "report.json").read_text()) if done.returncode == 0 else None
+
+
+def independent(folder):
+    if not CHECK.exists():
+        return "step_check.py is not here"
+    random, arrays = np.random.default_rng(5), {}
+    for value in onnx.load(folder / "train.onnx").graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if np.issubdtype(kind, np.integer):
+            arrays["in." + value.name] = random.integers(0, 60, shape).astype(kind)
+        elif ".v." in value.name or not shape:
+            arrays["in." + value.name] = np.abs(random.standard_normal(shape) * 0.01 + 0.1).astype(kind)
+        else:
+            arrays["in." + value.name] = (random.standard_normal(shape) * 0.1).astype(kind)
+    np.savez(folder / "io.npz", **arrays)
+    done = subprocess.run([sys.executable, CHECK, folder, "--model", folder / "train.onnx", "--data", folder / "io.npz", "--steps", "1", "--share", "5e-3"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"step_check.py: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return "step_check.py agrees"
+
+
+def same_files(one, other, name):
+    for path in sorted(one.iterdir()):
+        assert path.name == "report.json" or (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
+
+
+def chunks_of(strategy):
+    return [chunk for stage in strategy["step"]["stages"] for chunk in stage["chunks"]]
+
+
+def planned_with_several(folder, model):
+    for name, (options, share) in CASES.items():
+        limit = int(share * searched(folder, model, *options)["memory"]["peak_bytes"])
+        of_one = {}
+        for level in ("none", "cheap", "products", "full"):
+            report = searched(folder, model, *options, "--memory", limit, "--recompute", level)
+            if report is not None:
+                of_one[level] = report["cost"]["seconds"]
+        report = searched(folder, model, *options, "--memory", limit)
+        assert report["memory"]["peak_bytes"] <= limit
+        assert of_one and report["cost"]["seconds"] < min(of_one.values()), (name, report["cost"], of_one)
+        told = [chunk["recompute"] for chunk in report["pipeline"]["chunks"]]
+        assert any(" from layers." in text for text in told), (name, told)
+
+        plan, again = folder / "plan", folder / "again"
+        strategy = json.loads((plan / "strategy.json").read_text())
+        mixed = [chunk for chunk in chunks_of(strategy) if chunk["recompute"] == "mixed"]
+        assert len(mixed) == sum(" from " in text for text in told), (told, mixed)
+        for chunk in mixed:
+            levels = [one["recompute"] for one in chunk["recompute_from"]]
+            order = ["full", "products", "cheap", "none"]
+            assert len(levels) == 2 and order.index(levels[0]) < order.index(levels[1]), chunk["recompute_from"]
+        shown = called("show", plan / "strategy.json").stdout
+        assert all(f"recompute {text}" in shown for text in told if text != "none"), (told, shown[:3000])
+        shutil.rmtree(again, ignore_errors=True)
+        called("apply", model, "--cluster", folder / "cluster.json", "--strategy", plan / "strategy.json", "-q", "-o", again)
+        same_files(plan, again, name)
+        price = json.loads(called("price", model, "--cluster", folder / "cluster.json", "--strategy", plan / "strategy.json", "--json").stdout)
+        assert price["seconds"] == report["cost"]["seconds"] and price["memory_bytes"] == report["memory"]["peak_bytes"], (price["seconds"], report["cost"])
+        called("verify", plan)
+        assert json.loads(called("run", plan, "--steps", 2, "--json").stdout)["passed"]
+        said = called("export", plan, "--as", "megatron").stdout
+        assert f"repeats {next(text for text in told if ' from ' in text)} in its backward pass" in said, said
+        print(f"{name}: {report['cost']['seconds'] * 1e3:.3f} ms, with one level {min(of_one.values()) * 1e3:.3f} ms; {told}; {independent(plan)}")
+
+
+def said_wrongly(folder, model):
+    """Of the plan that is there, with a chunk of two levels."""
+    strategy = json.loads((folder / "plan" / "strategy.json").read_text())
+    number = next(i for i, chunk in enumerate(chunks_of(strategy)) if chunk["recompute"] == "mixed")
+
+    def refused(change, *expected):
+        changed = json.loads(json.dumps(strategy))
+        change(chunks_of(changed)[number])
+        (folder / "changed.json").write_text(json.dumps(changed))
+        error = called("apply", model, "--cluster", folder / "cluster.json", "--strategy", folder / "changed.json", "-o", folder / "none", code=4).stderr
+        assert all(text in error for text in (*expected, "changed.json")), error
+        assert not (folder / "none").exists()
+
+    refused(lambda chunk: chunk["recompute_from"][1].update({"from": "nothing"}), "recompute_from", "no op 'nothing'")
+    refused(lambda chunk: chunk["recompute_from"][1].update({"recompute": "most"}), "none, cheap, products or full", "\"most\"")
+    refused(lambda chunk: chunk["recompute_from"].pop(), "two levels or more, found 1")
+    refused(lambda chunk: chunk.pop("recompute_from"), "two levels or more, found 0")
+    refused(lambda chunk: chunk.update({"recompute": "full"}), "recompute_from: goes with recompute \"mixed\"")
+    refused(lambda chunk: chunk["recompute_from"][1].pop("recompute"), "recompute_from")
+    refused(lambda chunk: chunk["recompute_from"].reverse() or chunk["recompute_from"].append(chunk["recompute_from"][0]), "not behind the op of the level before")
+
+
+def pinned(folder, model):
+    """Plans of one stage: from which op on the backward pass repeats how much is said in a pin file."""
+    pins = {"format": "autopar-strategy", "version": 1, "recompute": "mixed",
+            "recompute_from": [{"from": "embed_tokens", "recompute": "full"}, {"from": "layers.4.input_layernorm.square", "recompute": "none"}]}
+    (folder / "pins.json").write_text(json.dumps(pins))
+    report = searched(folder, model, "--pin", folder / "pins.json")
+    assert report["memory"]["recompute"] == "full, none from layers.4.input_layernorm.square", report["memory"]
+    plan, again = folder / "plan", folder / "again"
+    strategy = json.loads((plan / "strategy.json").read_text())
+    layers = {int(name.split(".")[1]) for name, op in strategy["ops"].items() if op.get("recompute") and name.startswith("layers.")}
+    assert layers == {0, 1, 2, 3}, layers
+    shutil.rmtree(again, ignore_errors=True)
+    called("apply", model, "--cluster", folder / "cluster.json", "--strategy", plan / "strategy.json", "-q", "-o", again)
+    same_files(plan, again, "one stage")
+    assert json.loads(called("run", plan, "--json").stdout)["passed"]
+    error = called("search", model, "--cluster", folder / "cluster.json", *TRAIN, "--pin", folder / "pins.json", "--recompute", "full", "-o", folder / "none", code=2).stderr
+    assert "recompute_from" in error and "--recompute full" in error, error
+    error = called("search", model, "--cluster", folder / "cluster.json", *TRAIN, "--pin", folder / "pins.json", "--stages", 2, "-o", folder / "none", code=2).stderr
+    assert "--stages 1" in error, error
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
+        model = folder / "model.onnx"
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "16", "--hidden", "32", "--heads", "4",
+                        "--feed-forward", "64", "--vocabulary", "64", "--sequence", "32", "-o", model], check=True, stdout=subprocess.DEVNULL)
+        planned_with_several(folder, model)
+        said_wrongly(folder, model)
+        pinned(folder, model)
+
+
+main()
