@@ -125,6 +125,23 @@ def said_wrongly(folder, model):
     refused(lambda chunk: chunk["recompute_from"].reverse() or chunk["recompute_from"].append(chunk["recompute_from"][0]), "not behind the op of the level before")
 
 
+def of_one_stage(folder, model):
+    """Where the limit holds a plan up: some layers keep more than others, whatever levels there are."""
+    limit = int(0.6 * searched(folder, model)["memory"]["peak_bytes"])
+    report = searched(folder, model, "--memory", limit)
+    assert report["memory"]["peak_bytes"] <= limit and report["cost"]["lower_bound_seconds"] <= report["cost"]["seconds"], report["cost"]
+    parts = [trial for trial in report["plans_tried"] if trial.get("of_parts")]
+    assert len(parts) == 1 and parts[0]["seconds"] == report["cost"]["seconds"], report["plans_tried"]
+    assert parts[0]["seconds"] < min(trial["seconds"] for trial in report["plans_tried"] if trial["seconds"] and not trial.get("of_parts")), report["plans_tried"]
+    plan, again = folder / "plan", folder / "again"
+    shutil.rmtree(again, ignore_errors=True)
+    called("apply", model, "--cluster", folder / "cluster.json", "--strategy", plan / "strategy.json", "-q", "-o", again)
+    same_files(plan, again, "one stage")
+    assert json.loads(called("run", plan, "--steps", 2, "--json").stdout)["passed"]
+    assert "of like parts" in called("show", plan / "report.json").stdout
+    print(f"one stage: {report['plans_tried']}; {independent(plan)}")
+
+
 def pinned(folder, model):
     """Plans of one stage: from which op on the backward pass repeats how much is said in a pin file."""
     pins = {"format": "autopar-strategy", "version": 1, "recompute": "mixed",
@@ -156,6 +173,7 @@ def main():
         planned_with_several(folder, model)
         said_wrongly(folder, model)
         pinned(folder, model)
+        of_one_stage(folder, model)
 
 
 main()

@@ -75,6 +75,7 @@ struct PlanTrial {
   Seconds cost = 0;                // 0: nothing that was looked for fits
   bool only_cheaper_ones = false;  // than the best so far were looked for
   bool moving = false;             // with parts that move during an op
+  bool of_parts = false;           // made of plans of like parts, such as layers
 };
 
 std::string counts_text(const std::vector<std::vector<std::int64_t>>& counts);  // "[[2,1],[1]]"

@@ -222,7 +222,11 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   if (options.stages != "1") {
     return run_stages(std::move(inputs), given, options, pins, common, begin, std::move(clock));
   }
-  auto planned = best_of_forms(std::move(inputs), given, options, pins, common, begin, clock);
+  const auto of_units = [&](Planned best) {
+    return better_of_units(std::move(best), given, options, pins, common, begin, clock);
+  };
+  auto planned =
+      best_of_forms(std::move(inputs), given, options, pins, common, begin, clock, {}, of_units);
   if (!planned) {
     Error error = planned.error();
     const bool may_have_stages = options.train && error.code == ErrorCode::kInfeasible;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "planning/hub_ops.hpp"
 #include "planning/input_pins.hpp"
@@ -64,14 +65,15 @@ class Forms {
  public:
   Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
         const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock,
-        const Enough& enough)
+        const Enough& enough, const OtherPlan& other)
       : pins_(pins),
         options_(options),
         common_(common),
         begin_(begin),
         clock_(clock),
         cutoff_(enough.cutoff),
-        gap_(enough.gap) {}
+        gap_(enough.gap),
+        other_(other) {}
 
   // `given`: the options by which to read the model again, for other numbers of passes.
   Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
@@ -149,12 +151,28 @@ class Forms {
     });
     if (known != forms_.end()) return known->may_fit;
     if (cannot_fit(at)) return false;
-    if (is_vain(at) || (best_ && time_is_up())) return true;
+    if (is_vain(at) || has_other_.count(at.count) != 0 || (best_ && time_is_up())) return true;
     AUTOPAR_TRY(inputs, inputs_of(at, given));
     if (inputs == nullptr) return true;
     AUTOPAR_TRY(form, plan(std::move(inputs), at));
     forms_.push_back(form);
+    if (form.may_gain) AUTOPAR_RETURN_IF_ERROR(take_other(at));
     return form.may_fit;
+  }
+
+  // Where the best plan is of that form.
+  Status take_other(const Place& at) {
+    if (!other_ || !best_ || !best_at_.within(at) || !at.within(best_at_)) return Ok{};
+    const Seconds before = best_cost();
+    AUTOPAR_TRY(found, other_(std::move(*best_)));
+    best_.emplace(std::move(found));
+    if (best_cost() >= before) return Ok{};
+    clock_.end("other searching");
+    has_other_.insert(at.count);
+    const Inputs& inputs = *best_->inputs;
+    tried_.push_back(
+        {inputs.model.graph.passes, to_text(levels_of(inputs)), best_cost(), true, false, true});
+    return Ok{};
   }
 
   bool cannot_fit(const Place& at) const {
@@ -331,6 +349,7 @@ class Forms {
                     outcome->unlimited_lower_bound};
     if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
+      best_at_ = at;
     }
     return form;
   }
@@ -380,12 +399,15 @@ class Forms {
   PhaseClock& clock_;
   const Seconds cutoff_;
   const double gap_;
+  const OtherPlan& other_;
   std::optional<Recompute> asked_;
   std::vector<std::int64_t> counts_;  // of passes, ascending
   std::vector<Recompute> levels_;     // from what repeats least
   std::vector<Form> forms_;           // that were planned
   Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
+  Place best_at_;
+  std::set<std::size_t> has_other_;  // numbers of passes that another plan was found for
   // The form that saves most of those of which nothing fits; its outcome is none.
   struct Unplanned {
     Place at;
@@ -420,8 +442,8 @@ Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions&
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
                               std::chrono::steady_clock::time_point begin, PhaseClock& clock,
-                              const Enough& enough) {
-  return Forms(pins, options, common, begin, clock, enough).best(std::move(inputs), given);
+                              const Enough& enough, const OtherPlan& other) {
+  return Forms(pins, options, common, begin, clock, enough, other).best(std::move(inputs), given);
 }
 
 }  // namespace autopar

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -25,6 +26,10 @@ struct Enough {
   double gap = 0;              // a plan that is so near its bound is as good as a better one
 };
 
+// A plan that may be found otherwise, in whatever form of so many passes; the given one where that
+// is no slower.
+using OtherPlan = std::function<Result<Planned>(Planned best)>;
+
 // The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
 // Errors: of the options and pins.
 Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
@@ -32,11 +37,12 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
 
 // `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
 // same with the names of what is written. The time limit counts from `begin`.
-// Errors: of the search; where nothing fits, what was tried.
+// `other`: asked where the memory limit makes a plan dearer; what it finds stands for all forms of
+// as many passes. Errors: of the search; where nothing fits, what was tried.
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
                               std::chrono::steady_clock::time_point begin, PhaseClock& clock,
-                              const Enough& enough = {});
+                              const Enough& enough = {}, const OtherPlan& other = {});
 
 }  // namespace autopar

@@ -160,6 +160,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                                             : trial.only_cheaper_ones ? "nothing cheaper"
                                                                       : "nothing fits"}});
     if (trial.moving) j["plans_tried"].back()["moving"] = true;
+    if (trial.of_parts) j["plans_tried"].back()["of_parts"] = true;
   }
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {

@@ -87,10 +87,10 @@ void read_cost(const JsonValue& j, Report& r) {
   }
   for (const JsonValue& trial : j.value("plans_tried", JsonValue::array())) {
     const JsonValue& cost = trial.at(unit_of(r.cost_model));
-    r.tried.push_back({trial.at("micro_batches").get<std::int64_t>(),
-                       trial.at("recompute").get<std::string>(),
-                       cost.is_null() ? 0 : cost.get<double>(),
-                       trial.at("outcome") == "nothing cheaper", trial.value("moving", false)});
+    r.tried.push_back(
+        {trial.at("micro_batches").get<std::int64_t>(), trial.at("recompute").get<std::string>(),
+         cost.is_null() ? 0 : cost.get<double>(), trial.at("outcome") == "nothing cheaper",
+         trial.value("moving", false), trial.value("of_parts", false)});
   }
   const JsonValue& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();

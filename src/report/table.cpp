@@ -237,7 +237,8 @@ std::string tried(const Report& r) {
     text += (first ? " " : ", ") + std::to_string(trial.micro_batches) +
             (trial.micro_batches == 1 ? " pass" : " passes") +
             (trial.recompute == "none" ? "" : ", recompute " + trial.recompute) +
-            (trial.moving ? ", with moving parts" : "") + ": " +
+            (trial.moving ? ", with moving parts" : "") +
+            (trial.of_parts ? ", of like parts" : "") + ": " +
             (trial.cost > 0            ? format_price(trial.cost, r.cost_model)
              : trial.only_cheaper_ones ? "nothing cheaper"
                                        : "nothing fits");

@@ -7,8 +7,8 @@ namespace autopar {
 using tuning::chunks::kPartGain;
 using tuning::chunks::kPartRounds;
 
-std::shared_ptr<const Planned> planned_of(PartsRequest& request, SearchOutcome outcome) {
-  return std::make_shared<const Planned>(
+std::shared_ptr<Planned> planned_of(PartsRequest& request, SearchOutcome outcome) {
+  return std::make_shared<Planned>(
       Planned{std::move(request.inputs), std::move(request.request), std::move(outcome)});
 }
 
@@ -100,7 +100,7 @@ void ChunkOfParts::learn_room(const UnitMix& mix, double bytes) {
   mixed_.room_of[way] = room;
 }
 
-std::shared_ptr<const Planned> ChunkOfParts::best() {
+std::shared_ptr<Planned> ChunkOfParts::best() {
   if (!asked_.hint.has_other_kinds) known_.slower_of = mixed_.slower_of;
   known_.slower_of_two = mixed_.slower_of_two;
   if (!best_) return nullptr;

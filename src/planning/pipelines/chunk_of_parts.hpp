@@ -52,7 +52,7 @@ struct AskedChunk {
   ChunkHint hint = {};
   std::size_t chunk = 0;
   // Made of plans of its units; null: no such plan fits; nothing: that was not tried yet.
-  std::optional<std::shared_ptr<const Planned>> of_parts = {};
+  std::optional<std::shared_ptr<Planned>> of_parts = {};
 };
 
 // By ways of units: what the last chunk that was made of them held and took, as a part of what
@@ -65,7 +65,7 @@ struct UnitsInChunks {
 
 // A chunk with so much repeated, on a mesh; null: no op would be.
 using PartsRequests = std::map<std::pair<NamedLevels, std::string>, std::unique_ptr<PartsRequest>>;
-std::shared_ptr<const Planned> planned_of(PartsRequest& request, SearchOutcome outcome);
+std::shared_ptr<Planned> planned_of(PartsRequest& request, SearchOutcome outcome);
 
 // In rounds: each asks for plans of units that leave room for what the chunk holds beside them
 // (UnitRoom), as far as the rounds before have told. Of several chunks plan() may run at the same
@@ -87,7 +87,7 @@ class ChunkOfParts {
   void take();
   bool has_plan() const { return best_.has_value(); }
   // The fastest that fits; null: there is none.
-  std::shared_ptr<const Planned> best();
+  std::shared_ptr<Planned> best();
 
  private:
   void forget_mixed_levels();

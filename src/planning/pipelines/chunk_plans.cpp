@@ -191,6 +191,32 @@ bool ChunkPlans::is_of_parts(const AskedChunk& asked) const {
   return asked.hint.parts && !asked.hint.of_template && may_choose_meshes() && is_exact;
 }
 
+Result<std::optional<Planned>> ChunkPlans::of_units(std::shared_ptr<const Inputs> step,
+                                                    const ChunkHint& hint) {
+  AskedChunk asked{std::move(step), "", 0, hint, 0};
+  if (!is_of_parts(asked)) return std::optional<Planned>();
+  AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
+  if (*asked.of_parts == nullptr) return std::optional<Planned>();
+  Planned first = std::move(**asked.of_parts);
+  const Seconds ample = seconds_within(first, 2 * first.outcome.cost.most_held());
+  if (first.outcome.cost.time() <= (1 + kMuchWaited) * ample)
+    return std::optional(std::move(first));
+  // As in leave_room().
+  AUTOPAR_TRY(all, room());
+  const Bytes held = first.outcome.cost.memory.total;
+  AskedChunk less{asked.inputs, mesh_of(first), all - held + share_of(all, kLeft), hint, 0};
+  AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&less}));
+  if (*less.of_parts == nullptr) return std::optional(std::move(first));
+  Planned& second = **less.of_parts;
+  second.request->memory_limit = first.request->memory_limit;
+  AUTOPAR_TRY(model, make_cost_model(second.request->cost_model, second.request->cluster,
+                                     second.outcome.strategy.mesh));
+  AUTOPAR_TRY(cost, evaluate(*second.request, second.outcome.strategy, *model));
+  second.outcome.cost = std::move(cost);
+  const bool is_faster = second.outcome.cost.time() < first.outcome.cost.time();
+  return std::optional(std::move(is_faster ? second : first));
+}
+
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
@@ -302,7 +328,8 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const AskedChunk&
     if (!parts) break;
     AUTOPAR_TRY(found, of_these(asked, *parts, requests));
     if (found.outcome) {
-      return planned_of(*requests.at({parts->recompute, parts->mesh}), std::move(*found.outcome));
+      auto& request = *requests.at({parts->recompute, parts->mesh});
+      return std::shared_ptr<const Planned>(planned_of(request, std::move(*found.outcome)));
     }
     least = std::min(least, found.least_bytes);
   }

@@ -53,6 +53,11 @@ class ChunkPlans {
                                     const std::vector<ChunkHint>& hints, Seconds cutoff,
                                     const MayGain& may_gain = {});
 
+  // Of a step without stages, made of plans of its units; nothing: there are none that fit. Errors:
+  // of the searches.
+  Result<std::optional<Planned>> of_units(std::shared_ptr<const Inputs> step,
+                                          const ChunkHint& hint);
+
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.
   bool may_choose_meshes() const;
@@ -125,6 +130,8 @@ class ChunkPlans {
   };
   Status share_memory(const StageChunks& of, Bytes room);
   Status leave_room(const StageChunks& of);
+  // What a plan takes that may hold so much with what is held ahead.
+  Seconds seconds_within(const Planned& planned, Bytes limit) const;
   Result<Seconds> seconds_in_stage(const StageChunks& of, Bytes more) const;
   Status plan_within(const StageChunks& of, const std::vector<double>& shares);
   Status use_what_is_left(const StageChunks& of);

@@ -5,6 +5,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/room.hpp"
 #include "planning/pipelines/stage_memory.hpp"
 
 namespace autopar {
@@ -85,23 +86,24 @@ Status ChunkPlans::plan_within(const StageChunks& of, const std::vector<double>&
   return Ok{};
 }
 
+Seconds ChunkPlans::seconds_within(const Planned& planned, Bytes limit) const {
+  StrategyCost cost = planned.outcome.cost;
+  if (!cost.step || limit == cost.most_held()) return cost.time();
+  cost.limit = limit;
+  cost.step = simulate(planned.request->graph, cost, planned.outcome.strategy.mesh,
+                       planned.request->cluster, options_.updates);
+  return cost.time();
+}
+
 // What the chunks take where they have for what is held ahead what the stage leaves, and so much
 // more.
 Result<Seconds> ChunkPlans::seconds_in_stage(const StageChunks& of, Bytes more) const {
   AUTOPAR_TRY(all, room());
   AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
-  std::vector<Bytes> limits = limits_of_chunks(memory, all);
-  for (Bytes& limit : limits) limit += more;
+  const std::vector<Bytes> limits = limits_of_chunks(memory, all);
   Seconds sum = 0;
   for (std::size_t i = 0; i < of.chunks.size(); ++i) {
-    const Planned& planned = *of.plans[of.chunks[i]].planned;
-    StrategyCost cost = planned.outcome.cost;
-    if (cost.step && limits[i] != cost.most_held()) {
-      cost.limit = limits[i];
-      cost.step = simulate(planned.request->graph, cost, planned.outcome.strategy.mesh,
-                           planned.request->cluster, options_.updates);
-    }
-    sum += cost.time();
+    sum += seconds_within(*of.plans[of.chunks[i]].planned, limits[i] + more);
   }
   return sum;
 }
@@ -123,7 +125,7 @@ Status ChunkPlans::leave_room(const StageChunks& of) {
                  format_bytes(static_cast<double>(held)));
   if (now <= (1 + tuning::chunks::kMuchWaited) * ample) return Ok{};
   std::vector<ChunkPlan> before = of.plans;
-  const auto more_left = static_cast<Bytes>(tuning::chunks::kLeft * static_cast<double>(all));
+  const Bytes more_left = share_of(all, tuning::chunks::kLeft);
   const Status planned = share_memory(of, held - more_left);
   bool is_better = false;
   if (planned.ok()) {

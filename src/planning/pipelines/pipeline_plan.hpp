@@ -80,6 +80,14 @@ struct StagedStep {
   std::vector<PipelineForm> forms;
 };
 
+// A plan without stages, or a faster one that is made of plans of like parts of the step, such as
+// its layers, which may repeat differently (PipelineStep::better_of_units). `given`: the options by
+// which to read the model again. Errors: of reading it and of the searches.
+Result<Planned> better_of_units(Planned best, const PlanOptions& given, const PlanOptions& options,
+                                const std::optional<StrategyFile>& pins,
+                                const CommonOptions& common,
+                                std::chrono::steady_clock::time_point begin, PhaseClock& clock);
+
 // What is fastest: a pipeline, or, where form {1} was asked for, a plan without stages.
 struct StagedPlan {
   std::optional<PipelinePlan> pipeline;

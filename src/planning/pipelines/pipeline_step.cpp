@@ -21,6 +21,7 @@ namespace {
 using tuning::outer::kFarAbove;
 using tuning::outer::kHopeless;
 using tuning::outer::kOpenGain;
+using tuning::outer::kSingleGap;
 using tuning::outer::kSmallStep;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
@@ -480,6 +481,46 @@ Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candi
   return hints;
 }
 
+namespace {
+
+// What was searched before a faster plan was made otherwise.
+void take_search_of(Planned& searched, Planned& faster) {
+  SearchOutcome outcome = std::move(searched.outcome);
+  outcome.strategy = std::move(faster.outcome.strategy);
+  outcome.cost = std::move(faster.outcome.cost);
+  faster.outcome = std::move(outcome);
+}
+
+}  // namespace
+
+Result<Planned> PipelineStep::better_of_units(Planned best) {
+  const Seconds time = best.outcome.cost.time();
+  const SearchOutcome& outcome = best.outcome;
+  if (search_.is_over() || time <= outcome.lower_bound * (1 + kSingleGap)) return best;
+  const Cluster& cluster = search_.whole.cluster;
+  AUTOPAR_TRY(promised, bounds_.estimate_of_single(cluster));
+  logging::debug("1 stage: {}, by its units about {}", format_seconds(time),
+                 format_seconds(promised));
+  if (promised == 0 || promised > (1 - kSingleGap) * time) return best;
+  AUTOPAR_TRY(room, room_of(cluster, search_.common));
+  AUTOPAR_TRY(hint, bounds_.hint(cluster, 0, bounds_.units_until(OpId()), 1,
+                                 static_cast<double>(room), UnitEnds::kAlike));
+  AUTOPAR_TRY(other, ChunkPlans(search_, cluster).of_units(asked_.inputs, hint));
+  if (!other || other->outcome.cost.time() >= time) return best;
+  // Bounds of searches in which all layers repeat the same are none of plans in which they do not;
+  // with all memory and nothing repeated they are, and that of compute.
+  SearchOutcome& searched = best.outcome;
+  const Seconds of_all =
+      std::max(searched.unlimited_lower_bound, bounds_.of_single_compute(cluster));
+  searched.lower_bound = std::min(searched.lower_bound, of_all);
+  // Its mesh may be one that no tried one divides further.
+  if (searched.lower_bound > other->outcome.cost.time()) {
+    searched.lower_bound = bounds_.of_single_compute(cluster);
+  }
+  take_search_of(best, *other);
+  return std::move(*other);
+}
+
 Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   PlanOptions options = search_.options;
   const ChunkPlans plans(search_, search_.whole.cluster);
@@ -487,8 +528,11 @@ Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   if (!finer && plans.may_choose_meshes()) options.meshes = plans.meshes();
   // The bound is about its plans, and these meshes are few.
   if (options.searcher == "auto") options.searcher = "dp";
+  OtherPlan other;
+  if (!finer) other = [this](Planned best) { return better_of_units(std::move(best)); };
   return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,
-                       search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0});
+                       search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0},
+                       other);
 }
 
 }  // namespace autopar

@@ -50,6 +50,10 @@ class PipelineStep {
   // asked for (kInfeasible). Errors: of the search.
   Result<Planned> plan_single(Seconds cutoff, bool finer);
 
+  // That plan, or one that is made of plans of units, whose layers may repeat differently, where
+  // that is faster. Not looked for near the bound. Errors: of the searches.
+  Result<Planned> better_of_units(Planned best);
+
  private:
   PipelineStep(StagedStep asked, Graph step, OpSeconds seconds,
                const std::optional<StrategyFile>& pins, const CommonOptions& common,

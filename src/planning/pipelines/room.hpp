@@ -16,4 +16,8 @@ inline Result<Bytes> room_of(const Cluster& cluster, const CommonOptions& common
   return cluster.profile.room_in(limit);
 }
 
+inline Bytes share_of(Bytes room, double part) {
+  return static_cast<Bytes>(part * static_cast<double>(room));
+}
+
 }  // namespace autopar
