@@ -61,7 +61,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
   const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
   ++cut_;
-  for (Known& known : known_) keep_layouts_alone(known);
+  forget_plans();
   longest_ = 0;
   std::vector<std::shared_ptr<const Inputs>> inputs(chunks.size());
   const auto asked_of = [&](std::size_t c) -> Result<AskedChunk> {
@@ -113,6 +113,10 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_RETURN_IF_ERROR(leave_room(sharing));
   }
   return plans;
+}
+
+void ChunkPlans::forget_plans() {
+  for (Known& known : known_) keep_layouts_alone(known);
 }
 
 // What planned_like() and are_alike() read; the rest of a plan is three times as large.

@@ -53,6 +53,9 @@ class ChunkPlans {
                                     const std::vector<ChunkHint>& hints, Seconds cutoff,
                                     const MayGain& may_gain = {});
 
+  // Of chunks that are known no more is kept than their layouts.
+  void forget_plans();
+
   // Of a step without stages, made of plans of its units; nothing: there are none that fit. Errors:
   // of the searches.
   Result<std::optional<Planned>> of_units(std::shared_ptr<const Inputs> step,

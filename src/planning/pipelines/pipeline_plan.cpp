@@ -246,6 +246,16 @@ class Pipelines {
     return Ok{};
   }
 
+  // Where stages have several chunks their plans take longer than units say: at least as much as
+  // those that did least.
+  void learn_from(const FormCandidate& planned, Seconds takes) {
+    if (planned.form.chunks_per_stage == 1 || planned.estimate <= 0) return;
+    slower_ = std::min(slower_.value_or(kInfinity), takes / planned.estimate);
+    for (Open& open : open_) {
+      if (open.form.form.chunks_per_stage > 1) open.form.slower = std::max(1.0, *slower_);
+    }
+  }
+
   // The fastest of all, with what became of the others.
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
@@ -300,7 +310,9 @@ class Pipelines {
     }
     lower_bound_ = std::min(lower_bound_, candidate.bound);
     auto plan = step.plan(candidate, best_time(), is_one_);
+    step.forget_plans();
     if (!plan) return note(form, plan.error());
+    learn_from(candidate, plan->times.makespan);
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
     if (plan->times.makespan < best_time()) {
       best_.pipeline = std::move(*plan);
@@ -364,7 +376,8 @@ class Pipelines {
   PhaseClock& clock_;
   std::vector<std::unique_ptr<PipelineStep>> steps_;  // by numbers of micro-batches
   std::vector<Open> open_;
-  std::vector<Open> left_;  // out
+  std::vector<Open> left_;        // out
+  std::optional<double> slower_;  // plans of several chunks a stage, by what units say
   Seconds lower_bound_ = kInfinity;
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;

@@ -150,6 +150,10 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate, UnitEnds
   return takes(*cuts);
 }
 
+void PipelineStep::forget_plans() {
+  for (auto& [stages, plans] : plans_) plans.forget_plans();
+}
+
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
   auto best = plan_by_ends(candidate, cutoff, is_one);

@@ -20,7 +20,8 @@ struct FormCandidate {
   Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
   Seconds guess = 0;          // by estimates of others, until there is one; 0: not far from these
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
-  Seconds likely() const { return std::max(bound, is_estimated ? estimate : guess); }
+  double slower = 1;          // than its units say, by what plans of others tell
+  Seconds likely() const { return std::max(bound, is_estimated ? estimate * slower : guess); }
   bool is_ready() const { return is_searched && is_estimated; }  // to be planned
 };
 
@@ -43,6 +44,8 @@ class PipelineStep {
   Status search_units(FormCandidate& candidate);
   // What it takes by plans of units; more than `far`: roughly. Errors: of the searches.
   Status estimate(FormCandidate& candidate, Seconds far);
+  // Keeps no more of plans of chunks than what tells which others are like them.
+  void forget_plans();
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
