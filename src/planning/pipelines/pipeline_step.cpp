@@ -500,7 +500,8 @@ void take_search_of(Planned& searched, Planned& faster) {
 Result<Planned> PipelineStep::better_of_units(Planned best) {
   const Seconds time = best.outcome.cost.time();
   const SearchOutcome& outcome = best.outcome;
-  if (search_.is_over() || time <= outcome.lower_bound * (1 + kSingleGap)) return best;
+  const double near = std::max(kSingleGap, best.request->solve.gap);
+  if (search_.is_over() || time <= outcome.lower_bound * (1 + near)) return best;
   const Cluster& cluster = search_.whole.cluster;
   AUTOPAR_TRY(promised, bounds_.estimate_of_single(cluster));
   logging::debug("1 stage: {}, by its units about {}", format_seconds(time),
@@ -509,6 +510,11 @@ Result<Planned> PipelineStep::better_of_units(Planned best) {
   AUTOPAR_TRY(room, room_of(cluster, search_.common));
   AUTOPAR_TRY(hint, bounds_.hint(cluster, 0, bounds_.units_until(OpId()), 1,
                                  static_cast<double>(room), UnitEnds::kAlike));
+  // Plans that were looked for in less room may be faster than those that fill it.
+  if (hint.parts) {
+    MixAsked less{.room = tuning::outer::kLessRoom * static_cast<double>(room)};
+    AUTOPAR_RETURN_IF_ERROR(hint.parts(less, ""));
+  }
   AUTOPAR_TRY(other, ChunkPlans(search_, cluster).of_units(asked_.inputs, hint));
   if (!other || other->outcome.cost.time() >= time) return best;
   // Bounds of searches in which all layers repeat the same are none of plans in which they do not;
