@@ -15,11 +15,12 @@ import tempfile
 import numpy as np
 import onnx
 
+from tools.independent_step import independent
+
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 MODELS = SOURCE / "models"
 SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared")
-CHECK = SHARED / "tools" / "step_check.py"
 SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet"), "plan": ("auto", "data_parallel", "tensor", "mixed"), "ranks": (4, 8),
           "micro_batches": (2, 4, 8), "copies": (2, 4), "profile": ("ideal", "h100-megatron", "a100-eager")}
 FOUR = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
@@ -32,26 +33,6 @@ def called(command, *arguments, code=0):
     done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{command} {arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
     return done
-
-
-def independent(folder, count, below):
-    if not CHECK.exists():
-        return "skipped: step_check.py is not here"
-    random, arrays = np.random.default_rng(5), {}
-    for value in onnx.load(folder / "train.onnx").graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        if np.issubdtype(kind, np.integer):
-            arrays["in." + value.name] = random.integers(0, below, shape).astype(kind)
-        elif ".v." in value.name or not shape:
-            arrays["in." + value.name] = np.abs(random.standard_normal(shape) * 0.01 + 0.1).astype(kind)
-        else:
-            arrays["in." + value.name] = (random.standard_normal(shape) * 0.1).astype(kind)
-    np.savez(folder / "io.npz", **arrays)
-    done = subprocess.run([sys.executable, CHECK, folder, "--model", folder / "train.onnx", "--data", folder / "io.npz", "--steps", str(count), "--share", "5e-3"],
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{folder.name}: step_check.py: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return "step_check.py agrees"
 
 
 def pairwise():

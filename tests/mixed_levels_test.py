@@ -7,13 +7,10 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import onnx
+from tools.independent_step import independent
 
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
-SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared")
-CHECK = SHARED / "tools" / "step_check.py"
 CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
            "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
            "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
@@ -36,26 +33,6 @@ def searched(folder, model, *options):
     done = subprocess.run(list(map(str, [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, "-q", "-o", out])), capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 3), f"{options}: exit {done.returncode}\n{done.stderr}"
     return json.loads((out / "report.json").read_text()) if done.returncode == 0 else None
-
-
-def independent(folder):
-    if not CHECK.exists():
-        return "step_check.py is not here"
-    random, arrays = np.random.default_rng(5), {}
-    for value in onnx.load(folder / "train.onnx").graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        if np.issubdtype(kind, np.integer):
-            arrays["in." + value.name] = random.integers(0, 60, shape).astype(kind)
-        elif ".v." in value.name or not shape:
-            arrays["in." + value.name] = np.abs(random.standard_normal(shape) * 0.01 + 0.1).astype(kind)
-        else:
-            arrays["in." + value.name] = (random.standard_normal(shape) * 0.1).astype(kind)
-    np.savez(folder / "io.npz", **arrays)
-    done = subprocess.run([sys.executable, CHECK, folder, "--model", folder / "train.onnx", "--data", folder / "io.npz", "--steps", "1", "--share", "5e-3"],
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"step_check.py: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return "step_check.py agrees"
 
 
 def same_files(one, other, name):
@@ -100,7 +77,7 @@ def planned_with_several(folder, model):
         assert json.loads(called("run", plan, "--steps", 2, "--json").stdout)["passed"]
         said = called("export", plan, "--as", "megatron").stdout
         assert f"repeats {next(text for text in told if ' from ' in text)} in its backward pass" in said, said
-        print(f"{name}: {report['cost']['seconds'] * 1e3:.3f} ms, with one level {min(of_one.values()) * 1e3:.3f} ms; {told}; {independent(plan)}")
+        print(f"{name}: {report['cost']['seconds'] * 1e3:.3f} ms, with one level {min(of_one.values()) * 1e3:.3f} ms; {told}; {independent(plan, 1)}")
 
 
 def said_wrongly(folder, model):
@@ -139,7 +116,7 @@ def of_one_stage(folder, model):
     same_files(plan, again, "one stage")
     assert json.loads(called("run", plan, "--steps", 2, "--json").stdout)["passed"]
     assert "of like parts" in called("show", plan / "report.json").stdout
-    print(f"one stage: {report['plans_tried']}; {independent(plan)}")
+    print(f"one stage: {report['plans_tried']}; {independent(plan, 1)}")
 
 
 def pinned(folder, model):

@@ -116,6 +116,8 @@ struct StrategyFile {
   std::string training;
 };
 Result<StrategyFile> read_strategy(const std::string& path);
+// "full, cheap from layers.3/norm"
+std::string to_text(const std::vector<StrategyFile::LevelFrom>& levels);
 // What a file says of one chunk of a pipeline, as the file of a strategy of this chunk alone.
 StrategyFile strategy_of_chunk(const StrategyFile& file, const StrategyFile::Stage& stage,
                                const StrategyFile::Chunk& chunk);

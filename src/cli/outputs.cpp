@@ -304,7 +304,6 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   origin.profile_name = inputs.cluster.profile.name;
   origin.profile_sha256 = inputs.profile_sha256;
   take_recompute(inputs, origin);
-  origin.repeated = repeated_ops_of(inputs);
   origin.checkpoints = inputs.checkpoints;
   origin.training = inputs.training;
   origin.gradient_bucket = inputs.gradient_bucket;

@@ -49,15 +49,6 @@ std::string mesh_text(const std::vector<StrategyFile::MeshAxis>& mesh) {
   return text;
 }
 
-std::string recompute_text(const StrategyFile::Chunk& chunk) {
-  if (chunk.recompute_from.empty()) return chunk.recompute;
-  std::string text;
-  for (const auto& [op, level] : chunk.recompute_from) {
-    text += text.empty() ? level : ", " + level + " from " + op;
-  }
-  return text;
-}
-
 // Of a pipeline.
 std::string stages_text(const StrategyFile& file) {
   std::string text =
@@ -71,7 +62,10 @@ std::string stages_text(const StrategyFile& file) {
       text += "\n  chunk " + std::to_string(chunk.chunk) + ": " + chunk.first_op + " to " +
               chunk.last_op;
       const bool repeats = !chunk.recompute.empty() && chunk.recompute != "none";
-      if (repeats) text += ", recompute " + recompute_text(chunk);
+      if (repeats) {
+        const bool is_mixed = !chunk.recompute_from.empty();
+        text += ", recompute " + (is_mixed ? to_text(chunk.recompute_from) : chunk.recompute);
+      }
       const std::size_t differing = chunk.pins.ops.size() + chunk.pins.values.size();
       if (differing > 0) {
         text += "; " + std::to_string(differing) + " ops and tensors otherwise than below";

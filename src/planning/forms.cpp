@@ -8,6 +8,7 @@
 #include "planning/hub_ops.hpp"
 #include "planning/input_pins.hpp"
 #include "planning/logging.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"
 #include "search/no_plan.hpp"
@@ -164,6 +165,8 @@ class Forms {
   Status take_other(const Place& at) {
     if (!other_ || !best_ || !best_at_.within(at) || !at.within(best_at_)) return Ok{};
     const Seconds before = best_cost();
+    const double near = std::max(tuning::outer::kSingleGap, best_->request->solve.gap);
+    if (before <= best_->outcome.lower_bound * (1 + near)) return Ok{};
     AUTOPAR_TRY(found, other_(std::move(*best_)));
     best_.emplace(std::move(found));
     if (best_cost() >= before) return Ok{};

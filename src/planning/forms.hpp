@@ -37,7 +37,8 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
 
 // `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
 // same with the names of what is written. The time limit counts from `begin`.
-// `other`: asked where the memory limit makes a plan dearer; what it finds stands for all forms of
+// `other`: asked where the memory limit makes a plan dearer and further above its bound than
+// tuning::outer::kSingleGap, or --gap; what it finds stands for all forms of
 // as many passes. Errors: of the search; where nothing fits, what was tried.
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,

@@ -249,6 +249,18 @@ Status take_repeated(Recomputed again, Inputs& inputs) {
   return Ok{};
 }
 
+// False where nothing is repeated.
+Result<bool> take_levels(Recomputed again, const RecomputeLevels& levels, Inputs& inputs) {
+  if (again.repeated == 0) return false;
+  inputs.recompute = levels;
+  inputs.recompute_from.clear();
+  for (const RecomputeLevels::From& one : levels.from()) {
+    inputs.recompute_from.push_back(inputs.model.graph.ops[one.op].name);
+  }
+  AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
+  return true;
+}
+
 // The op of that name, or those that a user's op of that name became.
 std::vector<std::string> ops_named(const std::string& name, const ImportedModel& model) {
   const auto& ops = model.graph.ops;
@@ -262,12 +274,9 @@ std::vector<std::string> ops_named(const std::string& name, const ImportedModel&
 }  // namespace
 
 std::string to_text(const NamedLevels& levels) {
-  std::string text;
-  for (std::size_t l = 0; l < levels.size(); ++l) {
-    text += (l == 0 ? "" : ", ") + std::string(name_of(levels[l].second));
-    if (l > 0) text += " from " + levels[l].first;
-  }
-  return text;
+  std::vector<StrategyFile::LevelFrom> said;
+  for (const auto& [op, level] : levels) said.push_back({op, name_of(level)});
+  return to_text(said);
 }
 
 Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels) {
@@ -286,26 +295,11 @@ Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels)
 }
 
 Result<bool> repeat_ops(Inputs& inputs, const RecomputeLevels& levels) {
-  const std::vector<Op>& ops = inputs.model.graph.ops;
-  std::vector<std::string> names;
-  for (const RecomputeLevels::From& one : levels.from()) {
-    if (one.op < ops.size()) names.push_back(ops[one.op].name);
-  }
-  if (ops.empty()) return false;
-  Recomputed again = autopar::recompute(inputs.model.graph, levels, inputs.checkpoints);
-  if (again.repeated == 0) return false;
-  inputs.recompute = levels;
-  inputs.recompute_from = std::move(names);
-  AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
-  return true;
+  return take_levels(recompute(inputs.model.graph, levels, inputs.checkpoints), levels, inputs);
 }
 
 Result<bool> repeat_ops_of_unit(Inputs& inputs, Recompute level) {
-  Recomputed again = recompute_unit(inputs.model.graph, level);
-  if (again.repeated == 0) return false;
-  inputs.recompute = level;
-  AUTOPAR_RETURN_IF_ERROR(take_repeated(std::move(again), inputs));
-  return true;
+  return take_levels(recompute_unit(inputs.model.graph, level), level, inputs);
 }
 
 NamedLevels levels_of(const Inputs& inputs) {

@@ -167,12 +167,12 @@ class Rewrite {
     const auto& from = levels_.from();
     for (std::size_t part = 0; part < from.size(); ++part) {
       const std::size_t begin = from[part].op;
-      const std::size_t end = part + 1 < from.size() ? from[part + 1].op : turn_ + 1;
+      const std::size_t next = part + 1 < from.size() ? from[part + 1].op : turn_ + 1;
+      const std::size_t end = std::min(next, turn_ + 1);
       if (from[part].level != Recompute::kFull || begin > turn_) continue;
       const auto part_of = [&](const std::vector<Bytes>& all) {
-        return std::vector<Bytes>(
-            all.begin() + static_cast<std::ptrdiff_t>(begin),
-            all.begin() + static_cast<std::ptrdiff_t>(std::min(end, turn_ + 1)));
+        return std::vector<Bytes>(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  all.begin() + static_cast<std::ptrdiff_t>(end));
       };
       for (const std::size_t t : checkpoints(part_of(across), part_of(made))) keep_after(begin + t);
       if (end <= turn_) keep_after(end - 1);

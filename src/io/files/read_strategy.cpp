@@ -274,6 +274,14 @@ Status read_recompute(const Json& owner, std::string& level,
   return Ok{};
 }
 
+std::string to_text(const std::vector<StrategyFile::LevelFrom>& levels) {
+  std::string text;
+  for (const auto& [op, level] : levels) {
+    text += text.empty() ? level : ", " + level + " from " + op;
+  }
+  return text;
+}
+
 Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(parsed, parse_json(text, path));

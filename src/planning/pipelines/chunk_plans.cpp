@@ -208,7 +208,8 @@ Result<std::optional<Planned>> ChunkPlans::of_units(std::shared_ptr<const Inputs
   // As in leave_room().
   AUTOPAR_TRY(all, room());
   const Bytes held = first.outcome.cost.memory.total;
-  AskedChunk less{asked.inputs, mesh_of(first), all - held + share_of(all, kLeft), hint, 0};
+  AskedChunk less{asked.inputs, mesh_of(first), all - held + std::min(held, share_of(all, kLeft)),
+                  hint, 0};
   AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&less}));
   if (*less.of_parts == nullptr) return std::optional(std::move(first));
   Planned& second = **less.of_parts;

@@ -125,7 +125,7 @@ Status ChunkPlans::leave_room(const StageChunks& of) {
                  format_bytes(static_cast<double>(held)));
   if (now <= (1 + tuning::chunks::kMuchWaited) * ample) return Ok{};
   std::vector<ChunkPlan> before = of.plans;
-  const Bytes more_left = share_of(all, tuning::chunks::kLeft);
+  const Bytes more_left = std::min(held, share_of(all, tuning::chunks::kLeft));
   const Status planned = share_memory(of, held - more_left);
   bool is_better = false;
   if (planned.ok()) {

@@ -487,12 +487,10 @@ Result<Planned> better_of_units(Planned best, const PlanOptions& given, const Pl
                                 const CommonOptions& common,
                                 std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const Graph& graph = best.inputs->model.graph;
-  const double near = std::max(tuning::outer::kSingleGap, best.request->solve.gap);
-  const bool is_near = best.outcome.cost.time() <= best.outcome.lower_bound * (1 + near);
   const bool is_exact = options.searcher == "auto" || options.searcher == "dp";
   const bool is_named = pins && repeats_by_name(*pins);  // which ops are repeated
   const bool has_units = options.train && graph.has_passes() && graph.copies == 1;
-  if (!is_exact || !has_units || is_named || is_near) return best;
+  if (!is_exact || !has_units || is_named) return best;
   StagedStep step{nullptr, given, options, {PipelineForm{1, 1, ""}}};
   for (PlanOptions* own : {&step.given, &step.options}) {
     own->training.micro_batches = std::to_string(graph.passes);

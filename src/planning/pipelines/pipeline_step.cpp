@@ -499,9 +499,7 @@ void take_search_of(Planned& searched, Planned& faster) {
 
 Result<Planned> PipelineStep::better_of_units(Planned best) {
   const Seconds time = best.outcome.cost.time();
-  const SearchOutcome& outcome = best.outcome;
-  const double near = std::max(kSingleGap, best.request->solve.gap);
-  if (search_.is_over() || time <= outcome.lower_bound * (1 + near)) return best;
+  if (search_.is_over()) return best;
   const Cluster& cluster = search_.whole.cluster;
   AUTOPAR_TRY(promised, bounds_.estimate_of_single(cluster));
   logging::debug("1 stage: {}, by its units about {}", format_seconds(time),

@@ -54,7 +54,7 @@ class PipelineStep {
   Result<Planned> plan_single(Seconds cutoff, bool finer);
 
   // That plan, or one that is made of plans of units, whose layers may repeat differently, where
-  // that is faster. Not looked for near the bound. Errors: of the searches.
+  // that is faster. Errors: of the searches.
   Result<Planned> better_of_units(Planned best);
 
  private:
