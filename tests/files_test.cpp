@@ -112,11 +112,17 @@ TEST_CASE("strategies read back exactly", "[files]") {
     for (const Mesh& mesh : mesh_candidates(cluster, 3)) {
       for (int i = 0; i < 10; ++i) {
         const Strategy strategy = random_strategy(b.graph, rules, mesh, random);
-        const StrategyOrigin origin{"m.onnx",       "abc",
-                                    cluster.name,   "def",
-                                    "fast",         "012",
-                                    "dp",           "cheap",
-                                    Bytes{1} << 20, {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
+        const StrategyOrigin origin{"m.onnx",
+                                    "abc",
+                                    cluster.name,
+                                    "def",
+                                    "fast",
+                                    "012",
+                                    "dp",
+                                    "cheap",
+                                    Bytes{1} << 20,
+                                    Bytes{1} << 36,
+                                    {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
         const std::string text = strategy_to_json(b.graph, rules, strategy, cluster, origin);
         const Result<StrategyFile> file = read_strategy(folder.write("s.json", text));
         INFO(text);
@@ -125,6 +131,8 @@ TEST_CASE("strategies read back exactly", "[files]") {
         CHECK(file->cost->seconds == origin.cost.seconds);
         CHECK(file->cost->lower_bound_seconds == origin.cost.lower_bound_seconds);
         CHECK(file->cost->memory_bytes == origin.cost.memory_bytes);
+        CHECK(file->gradient_bucket == origin.gradient_bucket);
+        CHECK(file->memory_limit == origin.memory_limit);
         CHECK(file->model_sha256 == "abc");
         CHECK(file->profile_name == "fast");
         CHECK(file->profile_sha256 == "012");

@@ -91,7 +91,7 @@ std::string strategy_text() {
   const StrategyFile::Cost cost{1, 0, 0, 5};
   return strategy_to_json(
       graph, rules, strategy, cluster,
-      {"m.onnx", "abc", cluster.name, "def", "fast", "012", "dp", "cheap", 0, cost});
+      {"m.onnx", "abc", cluster.name, "def", "fast", "012", "dp", "cheap", 0, 0, cost});
 }
 
 // Every reader of JSON, with a text that it takes.

@@ -105,6 +105,7 @@ struct StrategyFile {
   std::vector<LevelFrom> recompute_from;  // where that is "mixed"
   std::vector<std::string> checkpoints;   // as recompute() takes them
   Bytes gradient_bucket = 0;              // as partition() takes it
+  Bytes memory_limit = 0;                 // per device, for which it was planned; 0: the cluster's
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
   bool has_passes = false;         // and an update apart from them, though there be one
@@ -129,6 +130,7 @@ struct StrategyOrigin {
   std::string searcher;
   std::string recompute;      // "none" is not written
   Bytes gradient_bucket = 0;  // 0 is not written
+  Bytes memory_limit = 0;     // per device, where one was given; 0 is not written
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
   std::vector<std::string> checkpoints = {};                 // empty: not written

@@ -61,11 +61,11 @@ Result<int> run_pipeline(const StrategyFile& file, PlanOptions options, const Co
   return 0;
 }
 
-Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
+Result<int> run_apply(PlanOptions options, CommonOptions common) {
   PhaseClock clock;
   AUTOPAR_RETURN_IF_ERROR(check_places(options));
   if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
-  AUTOPAR_TRY(file, strategy_to_apply(options));
+  AUTOPAR_TRY(file, strategy_to_apply(options, common));
   if (!file.stages.empty()) return run_pipeline(file, options, common, false);
   AUTOPAR_TRY(applied, apply_to_model(file, options, common));
   clock.end("import and price");
@@ -137,7 +137,7 @@ Status check_program_options(const CLI::App& app) {
       "goes with --strategy; a program with collectives is priced as it stands");
 }
 
-Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOptions& common) {
+Result<int> run_price(const CLI::App& app, PlanOptions options, CommonOptions common) {
   if (options.strategy_file.empty()) {
     if (!std::filesystem::exists(options.model))
       return input_error(options.model + ": no such file or folder");
@@ -157,7 +157,7 @@ Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOpti
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--memory"}, "limits what --fill search may find; a price has no limit"));
   }
-  AUTOPAR_TRY(file, strategy_to_apply(options));
+  AUTOPAR_TRY(file, strategy_to_apply(options, common));
   if (!file.stages.empty()) return run_pipeline(file, options, common, true);
   AUTOPAR_TRY(applied, apply_to_model(file, options, common));
   const Graph& graph = applied->request->graph;

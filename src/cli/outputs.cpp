@@ -307,6 +307,7 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   origin.checkpoints = inputs.checkpoints;
   origin.training = inputs.training;
   origin.gradient_bucket = inputs.gradient_bucket;
+  origin.memory_limit = inputs.memory_limit;
   return origin;
 }
 

@@ -119,7 +119,7 @@ bool is_priced_alike(const StrategyFile& file, const Inputs& inputs) {
          file.profile_sha256 == inputs.profile_sha256;
 }
 
-Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
+Result<StrategyFile> strategy_to_apply(PlanOptions& options, CommonOptions& common) {
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
   AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
@@ -127,6 +127,9 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
     return input_error(file.path + ": op '" + file.stage_of_ops.begin()->first +
                        "': pipeline_stage is a pin of `autopar search --train --stages`; the "
                        "strategy of a pipeline says it otherwise (step.stages)");
+  }
+  if (common.memory.empty() && file.memory_limit > 0) {
+    common.memory = std::to_string(file.memory_limit);
   }
   return std::move(file);
 }
@@ -149,8 +152,8 @@ Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOp
   return std::move(inputs);
 }
 
-Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common) {
-  AUTOPAR_TRY(file, strategy_to_apply(options));
+Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, CommonOptions common) {
+  AUTOPAR_TRY(file, strategy_to_apply(options, common));
   if (!file.stages.empty()) {
     return input_error(file.path + ": is of " + std::to_string(file.stages.size()) +
                        " stages; expected a strategy of one");

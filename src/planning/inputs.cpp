@@ -161,6 +161,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
     AUTOPAR_TRY(bytes, parse_bytes(options.gradient_bucket, "--gradient-bucket"));
     inputs->gradient_bucket = bytes;
   }
+  if (!common.memory.empty()) {
+    AUTOPAR_TRY(limit, parse_bytes(common.memory));
+    inputs->memory_limit = limit;
+  }
   const std::string folder = fs::path(options.model).parent_path().string();
   inputs->data_folder = folder.empty() ? "." : folder;
   if (options.train) AUTOPAR_RETURN_IF_ERROR(check_copies(options.training));
@@ -281,11 +285,17 @@ std::string to_text(const NamedLevels& levels) {
 
 Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels) {
   std::vector<RecomputeLevels::From> from;
+  const std::size_t end = end_of_forward(graph);
   for (const auto& [name, level] : levels) {
     const auto op = std::find_if(graph.ops.begin(), graph.ops.end(),
                                  [&](const Op& other) { return other.name == name; });
-    const std::size_t place = from.empty() ? 0 : static_cast<std::size_t>(op - graph.ops.begin());
+    const std::size_t place = name.empty() ? 0 : static_cast<std::size_t>(op - graph.ops.begin());
     if (place == graph.ops.size()) return input_error("there is no op '" + name + "'");
+    if (place >= end) return input_error("op '" + name + "' is none of the forward pass");
+    if (from.empty() && place > 0) {
+      return input_error("the first level begins with op '" + name + "'; expected the first op, '" +
+                         graph.ops.front().name + "'");
+    }
     if (!from.empty() && place <= from.back().op) {
       return input_error("op '" + name + "' is not behind the op of the level before");
     }

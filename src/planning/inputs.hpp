@@ -33,6 +33,7 @@ struct Inputs {
   std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
   std::set<std::string> repeated_by_name = {};  // where a file says of each op whether it is
   Bytes gradient_bucket = 0;                    // as partition() takes it
+  Bytes memory_limit = 0;                       // per device, as given; 0: the cluster's
   std::string data_folder;                      // where the model's external data lies
   ForwardWork forward;                          // of the model that --train trains
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
@@ -70,11 +71,12 @@ Result<bool> repeat_ops(Inputs& inputs, const RecomputeLevels& levels);
 // The same of a unit of a chunk, as recompute_unit() has it.
 Result<bool> repeat_ops_of_unit(Inputs& inputs, Recompute level);
 
-// Levels by the names of the ops that they begin with; the first begins with the first op, whatever
-// its name.
+// Levels by the names of the ops that they begin with; the first begins with the first op, whose
+// name may be left empty.
 using NamedLevels = std::vector<std::pair<std::string, Recompute>>;
 std::string to_text(const NamedLevels& levels);  // "full, cheap from fc3"
-// Errors (kInput): the graph has no op of a name, or not in that order.
+// Errors (kInput): the graph has no forward op of a name, or not in that order, or the first is
+// another one.
 Result<RecomputeLevels> levels_in(const Graph& graph, const NamedLevels& levels);
 NamedLevels levels_of(const Inputs& inputs);  // of what was repeated
 // The same in a strategy file, with the ops that are repeated.

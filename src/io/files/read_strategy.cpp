@@ -316,6 +316,12 @@ Result<StrategyFile> read_strategy(const std::string& path) {
     if (bytes < 0) return bucket->expected("bytes");
     file.gradient_bucket = bytes;
   }
+  AUTOPAR_TRY(limit, document.find("memory_limit_bytes"));
+  if (limit) {
+    AUTOPAR_TRY(bytes, limit->integer());
+    if (bytes < 0) return limit->expected("bytes");
+    file.memory_limit = bytes;
+  }
   AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
   AUTOPAR_TRY(ops, document.find("ops"));
   if (ops) {

@@ -150,6 +150,9 @@ StrategyLines strategy_lines(const Graph& graph, const GraphRules& rules, const 
   }
   if (graph.has_passes()) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
+  if (origin.memory_limit > 0) {
+    text += " \"memory_limit_bytes\": " + std::to_string(origin.memory_limit) + ",\n";
+  }
   if (origin.gradient_bucket > 0) {
     text += " \"gradient_bucket\": " + std::to_string(origin.gradient_bucket) + ",\n";
   }
