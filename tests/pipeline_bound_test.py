@@ -98,23 +98,21 @@ def schedules(folder, model):
 
 
 def stages_of_chunks(folder, model):
-    """Chunks of one stage are not at their peaks at the same time; those whose backward pass is in two parts are taken to be."""
-    for schedule, is_apart in (("interleaved", False), ("zb-v", True)):
-        options = ["--stages", 2, "--micro-batches", 8, "--schedule", schedule, *(() if is_apart else ("--chunks", 2))]
+    """Chunks of one stage are not at their peaks at the same time."""
+    for schedule in ("interleaved", "zb-v"):
+        options = ["--stages", 2, "--micro-batches", 8, "--schedule", schedule, *(("--chunks", 2) if schedule == "interleaved" else ())]
         report = searched(folder, model, *options)
         of_stage = {}
         for chunk in report["pipeline"]["chunks"]:
             of_stage.setdefault(chunk["stage"], []).append(chunk["memory_bytes"])
         together, peak = max(map(sum, of_stage.values())), report["memory"]["peak_bytes"]
         assert max(max(chunks) for chunks in of_stage.values()) < peak, (schedule, peak, of_stage)
-        assert peak == together if is_apart else peak < together, (schedule, peak, of_stage)
+        assert peak < together, (schedule, peak, of_stage)
         # The plan that is written has the same account, and its programs, counted one by one, hold no more.
         priced = lambda *what: json.loads(subprocess.run(list(map(str, [AUTOPAR, "price", *what, "--cluster", folder / "cluster.json", "--json"])), capture_output=True, text=True, check=True, timeout=300).stdout)
         assert priced(model, "--strategy", folder / "plan" / "strategy.json")["memory_bytes"] == peak
-        if is_apart:
-            continue
         of_lines = [line["memory_bytes"] for line in priced(folder / "plan")["lines"]]
-        assert 0.8 * peak < max(of_lines) <= peak, (schedule, of_lines, peak)
+        assert 0.9 * peak < max(of_lines) <= peak, (schedule, of_lines, peak)
         # What fits just so is found again, as fast; and with less no more is taken than there is.
         again = searched(folder, model, *options, "--memory", peak)
         assert again["cost"]["seconds"] <= report["cost"]["seconds"] * 1.01 and again["memory"]["peak_bytes"] <= peak, (again["cost"], report["cost"])

@@ -285,7 +285,7 @@ Json step_json(const PipelinePlan& plan, const Said& said) {
   Json step = {{"micro_batches", plan.schedule.micro_batches},
                {"schedule", schedule_name(plan)},
                {"stages", stages}};
-  if (!parse_schedule_kind(plan.form.schedule)) {
+  if (plan.has_own_passes || !parse_schedule_kind(plan.form.schedule)) {
     std::istringstream table(schedule_text(plan.passes));
     for (std::string line; std::getline(table, line);) step["schedule_lines"].push_back(line);
   }

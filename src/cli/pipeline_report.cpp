@@ -86,6 +86,12 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
         {"micro_batches", plan.schedule.micro_batches},
         {"bubble_rate", plan.times.bubble_rate},
         {"chunks", stages}}}};
+  if (plan.has_own_passes && parse_schedule_kind(plan.form.schedule)) {
+    Json& whole_passes = report["pipeline"]["whole_backward"] = Json::array();
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      if (plan.chunks[c].weight_ops.empty()) whole_passes.push_back(c);
+    }
+  }
   if (has_tried(plan)) {
     Json tried = Json::array();
     for (const PipelineTrial& trial : plan.tried) {
@@ -209,6 +215,15 @@ std::string chunks_text(const Json& chunks) {
 }
 
 // Throws Json::exception for what is no such report.
+// Of a schedule with backward passes in two parts.
+std::string whole_text(const Json& pipeline) {
+  if (!pipeline.contains("whole_backward")) return "";
+  const std::size_t chunks = pipeline.at("chunks").size();
+  const std::size_t whole = pipeline.at("whole_backward").size();
+  return "  the backward passes of " + std::to_string(whole) + " of " + std::to_string(chunks) +
+         " chunks are whole: what their two parts hand on does not fit\n";
+}
+
 std::string table_of(const Json& report) {
   const Json& pipeline = report.at("pipeline");
   const Json& cost = report.at("cost");
@@ -234,7 +249,7 @@ std::string table_of(const Json& report) {
          ", of which stages wait for " + format_percent(pipeline.at("bubble_rate").get<double>()) +
          "; the fullest stage takes " +
          format_bytes(report.at("memory").at("peak_bytes").get<double>()) + " per device; " +
-         bound_text(cost) + "\n" + rates + tried_text(pipeline);
+         bound_text(cost) + "\n" + rates + whole_text(pipeline) + tried_text(pipeline);
 }
 
 }  // namespace

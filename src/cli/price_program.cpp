@@ -26,6 +26,7 @@ Status add_program(const PlanFile& file, std::size_t number, const Cluster& clus
   RooflineModel model(std::move(ideal), one.strategy.mesh);
   AUTOPAR_TRY(cost, evaluate(program, one.rules, one.strategy, model));
   price.memory.push_back(cost.memory);
+  price.held.push_back(std::move(cost.held));
   AUTOPAR_TRY(collectives, collectives_of(file.plan));
   const std::vector<char> known = known_at_load(program);
   // Many collectives have the same list of groups.

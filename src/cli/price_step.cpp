@@ -68,8 +68,9 @@ MessagePrice price_of(const Pairs& bytes, const Cluster& cluster) {
 
 class StepPricing {
  public:
-  StepPricing(const RunRequest& request, Wiring wiring, const Cluster& cluster, StepPrice& price)
-      : request_(request), wiring_(std::move(wiring)), price_(price) {
+  StepPricing(const std::vector<PlanFile>& files, const RunRequest& request, Wiring wiring,
+              const Cluster& cluster, StepPrice& price)
+      : files_(files), request_(request), wiring_(std::move(wiring)), price_(price) {
     for (std::size_t l = 0; l < wiring_.lines.size(); ++l) {
       for (const ProgramCall& call : wiring_.lines[l]) line_of_program_[call.program] = l;
     }
@@ -144,12 +145,17 @@ class StepPricing {
     }
   }
 
-  // What is stored, each layout once; the most that waits for readers; and what the program that
-  // needs most has beside its inputs.
+  // What is stored, each layout once, and the most that at one time waits for readers and is beside
+  // the inputs of the program that runs. What that is the last to read is there until its last
+  // reader.
   Bytes memory_of(std::size_t line) const {
     std::set<std::tuple<std::string, std::string>> stored;
-    Bytes held = 0, working = 0, now = 0, most = 0;
-    std::map<Made, int> waiting;
+    Bytes held = 0, now = 0, most = 0;
+    struct Waiting {
+      int readers = 0;
+      Bytes bytes = 0;
+    };
+    std::map<Made, Waiting> waiting;
     std::set<std::size_t> programs;
     std::map<Port, int> readers_of;
     for (const auto& [program, of_program] : line_of_program_) {
@@ -161,8 +167,6 @@ class StepPricing {
     for (const ProgramCall& call : wiring_.lines[line]) {
       const RunProgram& program = request_.programs[call.program];
       if (programs.insert(call.program).second) {
-        const MemoryPeak& memory = price_.programs[call.program].memory.front();
-        working = std::max(working, memory.total - memory.parameters);
         for (std::size_t i = 0; i < program.inputs.size(); ++i) {
           const BoundaryValue& value = program.inputs[i];
           if (wiring_.inputs[call.program][i].kind == Kind::kMade) continue;
@@ -171,23 +175,66 @@ class StepPricing {
           }
         }
       }
+      std::vector<std::pair<std::size_t, Made>> read;  // inputs
       for (std::size_t i = 0; i < program.inputs.size(); ++i) {
         const InputSource& source = wiring_.inputs[call.program][i];
         if (source.kind != Kind::kMade) continue;
-        const auto left = waiting.find({source.maker, call.micro_batch});
-        if (left == waiting.end() || --left->second > 0) continue;
-        now -= bytes_of(source.maker);
+        const Made made{source.maker, call.micro_batch};
+        read.emplace_back(i, made);
+        if (waiting.count(made) != 0) continue;
+        // From another line.
+        const BoundaryValue& value = program.inputs[i];
+        const Bytes bytes = local_bytes(value.spec, value.shape, value.dtype, program.mesh);
+        waiting[made] = {readers_of[source.maker], bytes};
+        now += bytes;
+      }
+      std::vector<std::pair<std::size_t, Bytes>> freed;
+      Bytes after = now;
+      for (const auto& [input, made] : read) {
+        const auto left = waiting.find(made);
+        if (--left->second.readers > 0) continue;
+        freed.emplace_back(input, left->second.bytes);
+        after -= left->second.bytes;
         waiting.erase(left);
       }
+      most = std::max(most, now + beside_inputs(call.program, freed));
+      now = after;
       for (std::size_t o = 0; o < program.outputs.size(); ++o) {
         const auto readers = readers_of.find({call.program, o});
         if (readers == readers_of.end()) continue;
-        waiting[{{call.program, o}, call.micro_batch}] = readers->second;
-        now += bytes_of({call.program, o});
+        const Bytes bytes = bytes_of({call.program, o});
+        waiting[{{call.program, o}, call.micro_batch}] = {readers->second, bytes};
+        now += bytes;
       }
       most = std::max(most, now);
     }
-    return held + working + most;
+    return held + most;
+  }
+
+  // The most of a program beside all of its inputs, of which some, by number, go with their last
+  // readers.
+  Bytes beside_inputs(std::size_t program,
+                      const std::vector<std::pair<std::size_t, Bytes>>& freed) const {
+    const Graph& graph = files_[program].plan.program;
+    const std::vector<Bytes>& held = price_.programs[program].held.front();
+    std::map<ValueId, Bytes> until_read;
+    for (const auto& [input, bytes] : freed) until_read[graph.inputs[input]] = bytes;
+    std::vector<Bytes> gone(held.size() + 1, 0);
+    for (std::size_t o = held.size(); o-- > 0;) {
+      for (const ValueId id : graph.ops[o].inputs) {
+        const auto found = until_read.find(id);
+        if (found == until_read.end()) continue;
+        gone[o + 1] += found->second;
+        until_read.erase(found);
+      }
+    }
+    const Bytes inputs = price_.programs[program].memory.front().parameters;
+    Bytes most = 0, so_far = 0;
+    for (std::size_t o = 0; o < held.size(); ++o) {
+      so_far += gone[o];
+      most = std::max(most, held[o] - inputs - so_far);
+    }
+    return most;
   }
 
   Bytes bytes_of(Port port) const {
@@ -196,6 +243,7 @@ class StepPricing {
     return local_bytes(value.spec, value.shape, value.dtype, program.mesh);
   }
 
+  const std::vector<PlanFile>& files_;
   const RunRequest& request_;
   const Wiring wiring_;
   StepPrice& price_;
@@ -250,7 +298,7 @@ Result<StepPrice> price_step(const Step& step, const std::vector<PlanFile>& file
   const RunRequest request = request_of_values(step, files);
   AUTOPAR_RETURN_IF_ERROR(verify_request(request));
   AUTOPAR_TRY(wiring, wiring_of(request));
-  StepPricing(request, std::move(wiring), cluster, price).run();
+  StepPricing(files, request, std::move(wiring), cluster, price).run();
   return price;
 }
 

@@ -28,6 +28,8 @@ struct ProgramTerm {
 struct ProgramPrice {
   std::vector<ProgramTerm> terms;  // of each file in the order of its ops
   std::vector<MemoryPeak> memory;  // by file
+  // By file: while an op runs, as StrategyCost::held.
+  std::vector<std::vector<Bytes>> held;
   // By the clocks of the ranks: a rank goes through its ops one after the other, a collective
   // starts when all ranks of its group are there.
   Seconds seconds = 0;

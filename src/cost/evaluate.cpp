@@ -3,6 +3,7 @@
 
 #include "autopar/cost.hpp"
 #include "autopar/memory.hpp"
+#include "cost/memory_course.hpp"
 
 namespace autopar {
 
@@ -209,11 +210,28 @@ struct Evaluator {
     return Ok{};
   }
 
-  void find_peak() {
+  Bytes constants() const {
     Bytes constants = 0;
     for (const Value& value : graph.values) {
       if (value.kind == ValueKind::kConstant) constants += value.bytes();
     }
+    return constants;
+  }
+
+  // Per op.
+  std::vector<Bytes> held_before() const {
+    Timeline timeline(horizon);
+    for (const MemoryCharge& charge : charges) {
+      timeline.add(charge.begin == 0 ? 0 : charge.begin + 1, charge.end, charged(charge));
+    }
+    std::vector<Bytes> before = timeline.totals();
+    const Bytes always = constants();
+    for (Bytes& bytes : before) bytes += always;
+    return before;
+  }
+
+  void find_peak() {
+    const Bytes constants = this->constants();
     const auto s = stored.totals(), c = copies.totals(), t = temporaries.totals();
     for (int i = 0; i < horizon; ++i) {
       const auto at = static_cast<std::size_t>(i);
@@ -249,8 +267,11 @@ Seconds StrategyCost::compute() const {
 
 Seconds StrategyCost::communication() const { return total() - compute(); }
 
-Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model, const std::string& updates, Bytes limit) {
+namespace {
+
+Result<Evaluator> evaluator_of(const Graph& graph, const GraphRules& rules,
+                               const Strategy& strategy, CostModel& model,
+                               const std::string& updates) {
   AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
   std::vector<Readers> readers = readers_of(graph);
   AUTOPAR_RETURN_IF_ERROR(verify(graph, specs, readers, strategy));
@@ -271,12 +292,27 @@ Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const
   }
   evaluator.account(updates);
   evaluator.find_peak();
+  return evaluator;
+}
+
+}  // namespace
+
+Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                              CostModel& model, const std::string& updates, Bytes limit) {
+  AUTOPAR_TRY(evaluator, evaluator_of(graph, rules, strategy, model, updates));
   const Profile& profile = model.cluster().profile;
   evaluator.cost.limit = limit;
   if (!profile.ideal()) {
     evaluator.cost.step = simulate(graph, evaluator.cost, model.mesh(), model.cluster(), updates);
   }
   return std::move(evaluator.cost);
+}
+
+Result<MemoryCourse> memory_course(const Graph& graph, const GraphRules& rules,
+                                   const Strategy& strategy, CostModel& model,
+                                   const std::string& updates) {
+  AUTOPAR_TRY(evaluator, evaluator_of(graph, rules, strategy, model, updates));
+  return MemoryCourse{std::move(evaluator.cost.held), evaluator.held_before()};
 }
 
 }  // namespace autopar

@@ -101,6 +101,8 @@ class Forms {
       Seconds& unlimited = best_->outcome.unlimited_lower_bound;
       unlimited = std::min(unlimited, form.without_limit);
     }
+    Seconds& bound = best_->outcome.lower_bound;
+    bound = std::min(bound, bound_of_others());
     return std::move(*best_);
   }
 
@@ -117,6 +119,7 @@ class Forms {
     Seconds without_limit = 0;  // a bound on what it costs with all memory
     bool may_fit = true;        // false: nothing was found, and not since it would be no cheaper
     bool nothing_fits = false;  // proven
+    Seconds bound = 0;          // no plan of it takes less
   };
 
   // Nothing repeated, in as few passes as that fits in; then with more and more repeated in fewer
@@ -181,6 +184,29 @@ class Forms {
   bool cannot_fit(const Place& at) const {
     return std::any_of(forms_.begin(), forms_.end(),
                        [&](const Form& form) { return form.nothing_fits && at.within(form.at); });
+  }
+
+  // What no plan of the forms beside that of the best plan is faster than. Those that were not
+  // searched take at least what one with less of both takes with all memory.
+  Seconds bound_of_others() const {
+    Seconds bound = kInfinity;
+    for (std::size_t count = 0; count < counts_.size(); ++count) {
+      for (std::size_t level = 0; level < levels_.size(); ++level) {
+        const Place at{count, level};
+        const bool is_best = at.within(best_at_) && best_at_.within(at);
+        if (!is_best && !cannot_fit(at)) bound = std::min(bound, bound_at(at));
+      }
+    }
+    return bound;
+  }
+
+  Seconds bound_at(const Place& at) const {
+    Seconds bound = 0;
+    for (const Form& form : forms_) {
+      if (!form.at.within(at)) continue;
+      bound = std::max(bound, at.within(form.at) ? form.bound : form.without_limit);
+    }
+    return bound;
   }
 
   bool is_vain(const Place& at) const {
@@ -342,14 +368,20 @@ class Forms {
         unplanned_.emplace(
             Unplanned{at, outcome.error(), Planned{std::move(inputs), std::move(request), {}}});
       }
-      return Form{at, true, findings.unlimited_lower_bound, is_any_pruned(findings),
-                  proves_nothing_fits(findings)};
+      return Form{at,
+                  true,
+                  findings.unlimited_lower_bound,
+                  is_any_pruned(findings),
+                  proves_nothing_fits(findings),
+                  std::max(findings.unlimited_lower_bound, bound_of(findings))};
     }
     clock_.end_search(*outcome);
     trial.cost = outcome->cost.time();
     tried_.push_back(std::move(trial));
-    const Form form{at, updates_parameters(request) && limit_binds(request, *outcome),
-                    outcome->unlimited_lower_bound};
+    const Form form{.at = at,
+                    .may_gain = updates_parameters(request) && limit_binds(request, *outcome),
+                    .without_limit = outcome->unlimited_lower_bound,
+                    .bound = outcome->lower_bound};
     if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
       best_at_ = at;

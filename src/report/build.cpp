@@ -204,6 +204,8 @@ std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOu
     plain.inputs = request.inputs;
     plain.outputs = request.outputs;
     plain.updates = request.updates;
+    plain.stored_rules = request.stored_rules;
+    plain.leaves_as = request.leaves_as;
     plain.cost_model = request.cost_model;
     // Splitting one factor over all devices does not depend on how the mesh cuts them.
     plain.mesh = outcome.strategy.mesh;

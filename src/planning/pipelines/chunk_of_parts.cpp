@@ -59,6 +59,7 @@ void ChunkOfParts::take() {
     if (!best_ || time < best_->cost.time()) {
       best_ = std::move(found_->outcome);
       best_request_ = requests_.at({parts_->recompute, parts_->mesh}).get();
+      if (const Seconds alone = mix.seconds_alone(); alone > 0) slower_ = time / alone;
     }
     is_done_ = time <= longest_;
   }

@@ -53,6 +53,7 @@ struct AskedChunk {
   std::size_t chunk = 0;
   // Made of plans of its units; null: no such plan fits; nothing: that was not tried yet.
   std::optional<std::shared_ptr<Planned>> of_parts = {};
+  double slower = 1;  // so many times as long as these take by themselves
 };
 
 // By ways of units: what the last chunk that was made of them held and took, as a part of what
@@ -88,6 +89,8 @@ class ChunkOfParts {
   bool has_plan() const { return best_.has_value(); }
   // The fastest that fits; null: there is none.
   std::shared_ptr<Planned> best();
+  // So many times as long as its units take by themselves.
+  double slower() const { return slower_; }
 
  private:
   void forget_mixed_levels();
@@ -108,6 +111,7 @@ class ChunkOfParts {
   bool is_done_ = false;
   PartsRequest* best_request_ = nullptr;
   std::optional<SearchOutcome> best_;
+  double slower_ = 1;  // of the best
 };
 
 }  // namespace autopar

@@ -11,6 +11,7 @@
 #include "planning/pipelines/chunk_pins.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/room.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 #include "search/balanced_weights.hpp"
 #include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
@@ -52,10 +53,9 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage,
   options_.phases_apart = device_count() != search.whole.cluster.device_count();
 }
 
-Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
-                                              const PipelineSchedule& schedule,
+Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks, PipelineSchedule& schedule,
                                               const std::vector<ChunkHint>& hints, Seconds cutoff,
-                                              const MayGain& may_gain) {
+                                              bool may_join, const MayGain& may_gain) {
   cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
@@ -103,14 +103,15 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_TRY(goes_on, may_gain(plans));
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
+  PipelineSchedule shared = schedule;
+  if (may_join) join_backward(shared, [](std::size_t) { return true; });
   for (const auto& [stage, members] : of_stage) {
-    const StageChunks sharing{members, is_apart(schedule), inputs, hints, plans};
+    const StageChunks sharing{members, shared, stage, inputs, hints, plans};
     AUTOPAR_TRY(all, room());
-    if (members.size() > 1) {
-      AUTOPAR_RETURN_IF_ERROR(share_memory(sharing, all));
-      AUTOPAR_RETURN_IF_ERROR(use_what_is_left(sharing));
-    }
+    AUTOPAR_RETURN_IF_ERROR(share_memory(sharing, all));
+    if (members.size() > 1) AUTOPAR_RETURN_IF_ERROR(use_what_is_left(sharing));
     AUTOPAR_RETURN_IF_ERROR(leave_room(sharing));
+    if (may_join) AUTOPAR_RETURN_IF_ERROR(join_what_does_not_fit(sharing, schedule));
   }
   return plans;
 }
@@ -147,8 +148,11 @@ bool ChunkPlans::are_alike(const AskedChunk& known, const std::string& mesh,
   // With others in flight it may have room for a faster plan.
   const bool is_own =
       asked.hint.parts && !asked.hint.is_fastest && other.in_flight != graph.in_flight;
-  return !is_own && (asked.mesh.empty() || asked.mesh == mesh) && known.beside == asked.beside &&
-         known.hint.ends == asked.hint.ends && same_values(other, graph);
+  // Of one micro-batch at a time ops are repeated otherwise (recompute.hpp).
+  const bool is_other = (other.in_flight > 1) != (graph.in_flight > 1);
+  return !is_own && !is_other && (asked.mesh.empty() || asked.mesh == mesh) &&
+         known.beside == asked.beside && known.hint.ends == asked.hint.ends &&
+         same_values(other, graph);
 }
 
 bool ChunkPlans::is_new_of_parts(const AskedChunk& asked) const {
@@ -170,14 +174,14 @@ Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {
     found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
     if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, asked.chunk);
     found.planned = std::make_shared<const Planned>(std::move(planned));
-    found.kept = known.kept;
+    found.bytes = known.bytes;
     return Ok{};
   }
   AUTOPAR_TRY(planned, searched(asked));
   found.alike = -1;
   found.planned = planned;
-  found.kept = std::make_shared<std::optional<Bytes>>();
-  known_.push_back({cut_, asked.chunk, std::move(asked), std::move(planned), found.kept});
+  found.bytes = std::make_shared<KnownChunkBytes>();
+  known_.push_back({cut_, asked.chunk, std::move(asked), std::move(planned), found.bytes});
   return Ok{};
 }
 
@@ -229,17 +233,26 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
   if (is_of_parts(asked)) {
     if (!asked.of_parts) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
     const std::shared_ptr<const Planned> found = std::move(*asked.of_parts);
-    if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
-    if (found != nullptr) return infeasible_error("no plan that is faster");
-    auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh});
+    if (found != nullptr) {
+      const Seconds time = found->outcome.cost.time();
+      const bool is_misled = asked.slower > kMisled;
+      if (is_misled && asked.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep) {
+        auto whole = searched_on(asked, asked.mesh.empty() ? meshes() : std::vector{asked.mesh},
+                                 std::min(cutoff_, time));
+        if (whole || whole.error().code != ErrorCode::kInfeasible) return whole;
+      }
+      if (time < cutoff_) return found;
+      return infeasible_error("no plan that is faster");
+    }
+    auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh}, cutoff_);
     if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
   }
-  if (!asked.mesh.empty() || !may_choose_meshes()) return searched_on(asked, {});
+  if (!asked.mesh.empty() || !may_choose_meshes()) return searched_on(asked, {}, cutoff_);
   if (searched_ >= kSearchedOnAll) {
-    auto found = searched_on(asked, best_meshes_);
+    auto found = searched_on(asked, best_meshes_, cutoff_);
     if (found || found.error().code != ErrorCode::kInfeasible) return found;
   }
-  auto found = searched_on(asked, meshes());
+  auto found = searched_on(asked, meshes(), cutoff_);
   if (!found) return found;
   ++searched_;
   std::vector<std::pair<Seconds, std::string>> order;
@@ -282,7 +295,10 @@ Status ChunkPlans::plan_of_parts(const std::vector<AskedChunk*>& asked) {
     for (ChunkOfParts* chunk : asking) chunk->take();
     open = std::move(asking);
   }
-  for (std::size_t i = 0; i < chunks.size(); ++i) asked[i]->of_parts = chunks[i]->best();
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    asked[i]->of_parts = chunks[i]->best();
+    asked[i]->slower = chunks[i]->slower();
+  }
   return Ok{};
 }
 
@@ -342,21 +358,20 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const AskedChunk&
                           format_bytes(static_cast<double>(all - asked.beside)));
 }
 
-Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
-    const AskedChunk& asked, std::vector<std::string> meshes,
-    std::optional<Recompute> recompute) const {
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(const AskedChunk& asked,
+                                                               std::vector<std::string> meshes,
+                                                               Seconds cutoff) const {
   AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
   const Graph& graph = asked.inputs->model.graph;
   PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
   options.effort *= tuning::chunks::kEffort;
-  if (recompute) options.recompute = name_of(*recompute);
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";
   AUTOPAR_TRY(planned,
               best_of_forms(std::make_unique<Inputs>(*asked.inputs), search_.given, options,
-                            pins_of(graph), common, search_.begin, search_.clock, {cutoff_, kGap}));
+                            pins_of(graph), common, search_.begin, search_.clock, {cutoff, kGap}));
   return std::make_shared<const Planned>(std::move(planned));
 }
 

@@ -45,13 +45,13 @@ class ChunkPlans {
 
   // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
   // Chunks of one stage have one mesh. `hints`: per chunk. `cutoff`: a chunk whose own step takes
-  // longer is of no use. `may_gain`: whether any plans of the chunks behind these are of use; null:
-  // they are.
-  // Errors: of the searches, with the chunk.
+  // longer is of no use. `may_join`: whether backward passes in two parts may be joined where what
+  // these hand on does not fit, which is done in the schedule then. `may_gain`: whether any plans
+  // of the chunks behind these are of use; null: they are. Errors: of the searches, with the chunk.
   using MayGain = std::function<Result<bool>(const std::vector<ChunkPlan>&)>;
-  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks, const PipelineSchedule& schedule,
+  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks, PipelineSchedule& schedule,
                                     const std::vector<ChunkHint>& hints, Seconds cutoff,
-                                    const MayGain& may_gain = {});
+                                    bool may_join, const MayGain& may_gain = {});
 
   // Of chunks that are known no more is kept than their layouts.
   void forget_plans();
@@ -100,7 +100,7 @@ class ChunkPlans {
     std::size_t chunk = 0;  // and where
     AskedChunk asked;
     std::shared_ptr<const Planned> planned;
-    std::shared_ptr<std::optional<Bytes>> kept;  // as ChunkPlan has it
+    std::shared_ptr<KnownChunkBytes> bytes;  // as ChunkPlan has it
   };
   // Of a cut before.
   static void keep_layouts_alone(Known& known);
@@ -119,20 +119,29 @@ class ChunkPlans {
   Result<std::shared_ptr<const Planned>> of_template(const AskedChunk& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const AskedChunk& asked,
                                                      std::vector<std::string> meshes,
-                                                     std::optional<Recompute> recompute = {}) const;
+                                                     Seconds cutoff) const;
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
   // The chunks of one stage, of all that there are, which share its room.
   struct StageChunks {
     const std::vector<std::size_t>& chunks;
-    bool apart = false;  // backward passes have two parts
+    const PipelineSchedule& schedule;
+    std::int64_t stage;
     const std::vector<std::shared_ptr<const Inputs>>& inputs;
     const std::vector<ChunkHint>& hints;
     std::vector<ChunkPlan>& plans;
+    const StepLine& line() const { return schedule.lines[static_cast<std::size_t>(stage)]; }
   };
+  // What they hold, and together.
+  struct Held {
+    std::vector<ChunkBytes> chunks;
+    Bytes together = 0;
+  };
+  Result<Held> held_by(const StageChunks& of) const;
   Status share_memory(const StageChunks& of, Bytes room);
   Status leave_room(const StageChunks& of);
+  Status join_what_does_not_fit(const StageChunks& of, PipelineSchedule& schedule);
   // What a plan takes that may hold so much with what is held ahead.
   Seconds seconds_within(const Planned& planned, Bytes limit) const;
   Result<Seconds> seconds_in_stage(const StageChunks& of, Bytes more) const;

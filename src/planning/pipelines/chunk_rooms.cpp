@@ -24,29 +24,53 @@ void leave_likeness(std::vector<ChunkPlan>& plans, std::size_t chunk) {
 
 }  // namespace
 
+Result<ChunkPlans::Held> ChunkPlans::held_by(const StageChunks& of) const {
+  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.schedule, options_.updates));
+  const Bytes together = stage_memory(of.line(), memory);
+  return Held{std::move(memory), together};
+}
+
 // Chunks that together do not fit are searched again. First what they store and keep gets smaller,
 // so that the one with most beside that fits too; then, where plans do not follow, all that each
-// takes at its peak.
+// takes at its peak. What parts of backward passes hand on is in no search, and gets smaller with
+// the rest.
 Status ChunkPlans::share_memory(const StageChunks& of, Bytes all) {
   const auto room = static_cast<double>(all);
-  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
-  if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
+  AUTOPAR_TRY(held, held_by(of));
+  if (held.together <= all) return Ok{};
   double resting = 0, peaks = 0, beside = 0;
-  for (const ChunkBytes& chunk : memory) {
-    resting += static_cast<double>(chunk.resting);
-    peaks += static_cast<double>(chunk.peak);
-    beside = std::max(beside, static_cast<double>(chunk.peak - chunk.resting));
+  for (const ChunkBytes& chunk : held.chunks) {
+    resting += static_cast<double>(chunk.resting());
+    peaks += static_cast<double>(chunk.resting() + chunk.beside());
+    beside = std::max(beside, static_cast<double>(chunk.beside()));
   }
+  double smaller = beside < room ? (room - beside) / std::max(resting, 1.0) : 0;
+  const bool is_divided = std::any_of(held.chunks.begin(), held.chunks.end(),
+                                      [](const ChunkBytes& chunk) { return chunk.waiting > 0; });
+  if (is_divided) smaller = (room - beside) / (static_cast<double>(held.together) - beside);
   std::vector<double> shares, even;
-  for (const ChunkBytes& chunk : memory) {
-    shares.push_back(beside + (room - beside) * static_cast<double>(chunk.resting) / resting);
-    even.push_back(room * static_cast<double>(chunk.peak) / peaks);
+  for (const ChunkBytes& chunk : held.chunks) {
+    shares.push_back(static_cast<double>(chunk.resting()));
+    even.push_back(room * static_cast<double>(chunk.resting() + chunk.beside()) / peaks);
   }
-  if (!of.apart && beside < room && plan_within(of, shares).ok()) {
-    AUTOPAR_TRY(now, memory_of_chunks(of.plans, of.chunks, of.apart));
-    if (static_cast<double>(stage_memory(now)) <= room) return Ok{};
+  for (int round = 0; round < tuning::chunks::kShareRounds && smaller > 0; ++round) {
+    std::vector<double> limits;
+    for (double& share : shares) limits.push_back(beside + (share *= smaller));
+    if (!plan_within(of, limits).ok()) break;
+    const Bytes before = held.together;
+    AUTOPAR_TRY(now, held_by(of));
+    held = std::move(now);
+    if (held.together <= all) return Ok{};
+    if (!is_divided || held.together >= before) break;
+    smaller = (room - beside) / (static_cast<double>(held.together) - beside);
   }
-  return plan_within(of, even);
+  AUTOPAR_RETURN_IF_ERROR(plan_within(of, even));
+  AUTOPAR_TRY(now, held_by(of));
+  if (now.together <= all) return Ok{};
+  return infeasible_error("stage " + std::to_string(of.stage) + " takes " +
+                          format_bytes(static_cast<double>(now.together)) +
+                          " with what the parts of its backward passes hand on, and there are " +
+                          format_bytes(room) + "; with B in place of I and W it takes less");
 }
 
 // Each in its share of the room.
@@ -86,6 +110,32 @@ Status ChunkPlans::plan_within(const StageChunks& of, const std::vector<double>&
   return Ok{};
 }
 
+// Where what parts of backward passes hand on does not fit, chunks of the stage have their backward
+// passes as one, that with which the stage holds least first.
+Status ChunkPlans::join_what_does_not_fit(const StageChunks& of, PipelineSchedule& schedule) {
+  AUTOPAR_TRY(all, room());
+  const auto held_as = [&](const PipelineSchedule& joined) -> Result<Bytes> {
+    AUTOPAR_TRY(held, held_by({of.chunks, joined, of.stage, of.inputs, of.hints, of.plans}));
+    return held.together;
+  };
+  AUTOPAR_TRY(bytes, held_as(schedule));
+  while (bytes > all) {
+    std::optional<PipelineSchedule> smallest;
+    for (const std::size_t c : of.chunks) {
+      if (!is_apart(schedule, c)) continue;
+      PipelineSchedule joined = schedule;
+      join_backward(joined, [c](std::size_t chunk) { return chunk == c; });
+      AUTOPAR_TRY(now, held_as(joined));
+      if (smallest && now >= bytes) continue;
+      bytes = now;
+      smallest = std::move(joined);
+    }
+    if (!smallest) break;
+    schedule = std::move(*smallest);
+  }
+  return Ok{};
+}
+
 Seconds ChunkPlans::seconds_within(const Planned& planned, Bytes limit) const {
   StrategyCost cost = planned.outcome.cost;
   if (!cost.step || limit == cost.most_held()) return cost.time();
@@ -99,8 +149,8 @@ Seconds ChunkPlans::seconds_within(const Planned& planned, Bytes limit) const {
 // more.
 Result<Seconds> ChunkPlans::seconds_in_stage(const StageChunks& of, Bytes more) const {
   AUTOPAR_TRY(all, room());
-  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
-  const std::vector<Bytes> limits = limits_of_chunks(memory, all);
+  AUTOPAR_TRY(held, held_by(of));
+  const std::vector<Bytes> limits = limits_of_chunks(of.line(), held.chunks, all);
   Seconds sum = 0;
   for (std::size_t i = 0; i < of.chunks.size(); ++i) {
     sum += seconds_within(*of.plans[of.chunks[i]].planned, limits[i] + more);
@@ -118,8 +168,8 @@ Status ChunkPlans::leave_room(const StageChunks& of) {
   if (!has_parts || search_.is_over()) return Ok{};
   AUTOPAR_TRY(now, seconds_in_stage(of, 0));
   AUTOPAR_TRY(ample, seconds_in_stage(of, all));
-  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
-  const Bytes held = stage_memory(memory);
+  AUTOPAR_TRY(memory, held_by(of));
+  const Bytes held = memory.together;
   logging::debug("chunk {} and others of its stage: {}, and {} if all were fetched ahead; {}",
                  of.chunks.front(), format_seconds(now), format_seconds(ample),
                  format_bytes(static_cast<double>(held)));
@@ -144,8 +194,8 @@ Status ChunkPlans::use_what_is_left(const StageChunks& of) {
   AUTOPAR_TRY(all, room());
   for (const std::size_t c : of.chunks) {
     if (!of.hints[c].parts || of.hints[c].is_fastest || search_.is_over()) continue;
-    AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
-    const Bytes left = all - stage_memory(memory);
+    AUTOPAR_TRY(held, held_by(of));
+    const Bytes left = all - held.together;
     if (static_cast<double>(left) < tuning::chunks::kMuchLeft * static_cast<double>(all)) break;
     ChunkPlan other = of.plans[c];
     const Bytes beside = all - other.planned->outcome.cost.memory.total - left;
@@ -154,8 +204,8 @@ Status ChunkPlans::use_what_is_left(const StageChunks& of) {
     if (!planned.ok() || time_of(other) >= time_of(of.plans[c])) continue;
     other.alike = -1;
     std::swap(other, of.plans[c]);
-    AUTOPAR_TRY(now, memory_of_chunks(of.plans, of.chunks, of.apart));
-    if (stage_memory(now) > all) {
+    AUTOPAR_TRY(now, held_by(of));
+    if (now.together > all) {
       of.plans[c] = std::move(other);
     } else {
       leave_likeness(of.plans, c);

@@ -45,9 +45,9 @@ class PipelineFile {
     AUTOPAR_RETURN_IF_ERROR(check_names_of(step));
     of_stage_ = without_graph(inputs_, plan_.stage);
     plan_.handed = std::move(chunks.handed);
-    const InFlight flying = in_flight(plan_.schedule);
+    const std::vector<std::int64_t> flying = micro_batches_in_flight();
     for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {
-      chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
+      chunks.chunks[c].graph.in_flight = flying[c];
       AUTOPAR_TRY(chunk, chunk_plan(c, std::move(chunks.chunks[c])));
       plan_.chunks.push_back(std::move(chunk));
     }
@@ -104,6 +104,7 @@ class PipelineFile {
       for (const std::string& line : file_.schedule_lines) table += line + "\n";
       AUTOPAR_TRY(schedule, schedule_of_table(table, where + "_lines", passes));
       plan_.schedule = std::move(schedule);
+      plan_.has_own_passes = true;
       return Ok{};
     }
     if (!parse_schedule_kind(file_.schedule)) {
@@ -116,6 +117,19 @@ class PipelineFile {
     if (!schedule) return input_error(where + ": " + schedule.error().message);
     plan_.schedule = std::move(*schedule);
     return Ok{};
+  }
+
+  // Of each chunk: where passes differ from those of the schedule that is named, as many as there
+  // are by that, by which the chunks were planned.
+  std::vector<std::int64_t> micro_batches_in_flight() const {
+    std::vector<std::int64_t> flying = in_flight(plan_.schedule).of_chunk;
+    const bool is_named = plan_.has_own_passes && parse_schedule_kind(file_.schedule);
+    const auto named = is_named ? schedule_of(plan_.form, inputs_.model.graph.passes)
+                                : Result<PipelineSchedule>(plan_.schedule);
+    if (!named || named->stage_of_chunk != plan_.schedule.stage_of_chunk) return flying;
+    const std::vector<std::int64_t> planned = in_flight(*named).of_chunk;
+    for (std::size_t c = 0; c < flying.size(); ++c) flying[c] = std::max(flying[c], planned[c]);
+    return flying;
   }
 
   Result<std::vector<OpId>> cuts_of() {

@@ -114,6 +114,7 @@ class Pipelines {
     for (Open& open : open_) {
       FormCandidate& form = open.form;
       if (form.is_estimated || form.guess > 0 || form.form.stages == 1) continue;
+      if (open.step->is_small()) continue;  // units are planned in no time
       const double above = least_above(open);
       if (above < kInfinity && above * form.bound > far) form.guess = above * form.bound;
     }
@@ -438,6 +439,19 @@ Seconds time_of(const StagedPlan& plan) {
   return plan.pipeline ? plan.pipeline->times.makespan : plan.single->outcome.cost.time();
 }
 
+// As it is with so much room.
+Status reprice(const std::string& updates, Bytes room, StagedPlan& found) {
+  PipelinePlan& plan = *found.pipeline;
+  const Seconds before = plan.times.makespan;
+  plan.schedule.lines = plan.passes;
+  for (ChunkPlan& chunk : plan.chunks) chunk.in_stage = nullptr;
+  AUTOPAR_RETURN_IF_ERROR(price_pipeline(found.inputs->cluster, updates, room, plan));
+  for (PipelineTrial& trial : plan.tried) {
+    if (trial.seconds == before) trial.seconds = plan.times.makespan;
+  }
+  return Ok{};
+}
+
 // What was tried without the limit may be too large for it.
 void tell_what_fits(Bytes room, std::vector<PipelineTrial>& tried) {
   for (PipelineTrial& trial : tried) {
@@ -467,10 +481,14 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   const bool is_over =
       interrupt_requested().load() || seconds_since(begin) >= again.front().options.time_limit;
   if (!binds || is_over) return best;
+  const std::string updates = again.front().options.updates;
   CommonOptions without_limit = common;
   without_limit.memory = std::to_string(kAllMemory);
   auto other = Pipelines(pins, without_limit, begin, clock).run(std::move(again));
   const bool fits = other && other->pipeline && peak_of(*other) <= room;
+  if (fits) {  // what is fetched ahead has the room that the limit leaves
+    AUTOPAR_RETURN_IF_ERROR(reprice(updates, room, *other));
+  }
   if (!fits || (best && time_of(*other) >= time_of(*best))) return best;
   PipelinePlan& plan = *other->pipeline;
   tell_what_fits(room, plan.tried);

@@ -5,6 +5,7 @@
 #include "autopar/pipeline.hpp"
 #include "autopar/stages.hpp"
 #include "planning/parts_of_step.hpp"
+#include "planning/pipelines/chunk_bytes.hpp"
 
 namespace autopar {
 
@@ -16,9 +17,8 @@ struct ChunkPlan {
       weight_ops;  // of W, per op of the plan's graph; empty: the backward pass is one
   int alike = -1;  // the chunk that was searched, where this one is the same but for names; else -1
   std::int64_t in_flight = 1;  // micro-batches
-  // Bytes that are kept for each of them, where they were asked for: the same of all that are
-  // alike.
-  std::shared_ptr<std::optional<Bytes>> kept = std::make_shared<std::optional<Bytes>>();
+  // The same of all that are alike.
+  std::shared_ptr<KnownChunkBytes> bytes = std::make_shared<KnownChunkBytes>();
   ChunkCost cost;  // of one pass, and of the update, with what is sent
   // Where other chunks are on its stage: what it costs with its part of what they leave.
   std::shared_ptr<const StrategyCost> in_stage = nullptr;
@@ -49,7 +49,8 @@ struct PipelineTrial {
 struct PipelinePlan {
   PipelineForm form;
   Cluster stage;                     // the devices of one stage
-  std::vector<StepLine> passes;      // as they are asked for
+  std::vector<StepLine> passes;      // as they are written
+  bool has_own_passes = false;       // they are not quite those that the form's schedule names
   std::vector<std::string> cut_ops;  // before these the step is cut
   PipelineSchedule schedule;         // with R and U
   std::vector<ChunkPlan> chunks;
@@ -62,6 +63,12 @@ struct PipelinePlan {
   // without stages that was looked for, is faster; 0: not known.
   Seconds lower_bound = 0;
   double gap() const { return 1 - lower_bound / times.makespan; }
+  // Chunks as ChunkPlans::of() has them, which may have changed the schedule.
+  void take(std::vector<ChunkPlan> planned) {
+    chunks = std::move(planned);
+    has_own_passes = schedule.lines != passes;
+    passes = schedule.lines;
+  }
 };
 
 // The cluster without what its outermost tiers give to stages. Errors (kUsage): the number of

@@ -22,7 +22,6 @@ using tuning::outer::kFarAbove;
 using tuning::outer::kHopeless;
 using tuning::outer::kOpenGain;
 using tuning::outer::kSingleGap;
-using tuning::outer::kSmallStep;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
   return candidate.is_pinned ? &candidate.pinned : nullptr;
@@ -212,7 +211,6 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
   auto best = plan_from({*first, seconds, memory}, candidate, cutoff, ends);
   const auto fits_no_plan = [&] { return !best && best.error().code == ErrorCode::kInfeasible; };
-  const bool is_small = step_.ops.size() <= kSmallStep;
   std::set<std::vector<OpId>> tried = {*first};
   const auto try_other = [&](const std::vector<OpId>& cuts, const OpSeconds& by) {
     if (search_.is_over() || !tried.insert(cuts).second) return;
@@ -221,7 +219,7 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     // Of those that do not fit the last one, which is cut for memory, says how much is missing.
     if (!best || (other && other->times.makespan < best->times.makespan)) best = std::move(other);
   };
-  if (is_small && (best || fits_no_plan())) {
+  if (is_small() && (best || fits_no_plan())) {
     // What updates wait for is not known, nor what collectives take in the passes of small steps.
     OpSeconds passes = seconds;
     passes.update.assign(passes.update.size(), 0);
@@ -231,7 +229,7 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     for (const std::vector<OpId>& cuts : others) try_other(cuts, passes);
   }
   // A larger step has its plan by then, or one of another form is as good.
-  if (fits_no_plan() && (is_small || cutoff == kInfinity)) {
+  if (is_small() ? best || fits_no_plan() : fits_no_plan() && cutoff == kInfinity) {
     AUTOPAR_TRY(even, balanced_by_memory(candidate));
     try_other(even, seconds);
   }
@@ -444,8 +442,10 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
       return may_gain(candidate, costs, known.size(), cutoff);
     };
   }
-  AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule, hints, cutoff, gains));
-  plan.chunks = std::move(chunk_plans);
+  const bool may_join = parse_schedule_kind(plan.form.schedule).has_value();
+  AUTOPAR_TRY(chunk_plans,
+              plans.of(std::move(chunks.chunks), plan.schedule, hints, cutoff, may_join, gains));
+  plan.take(std::move(chunk_plans));
   AUTOPAR_TRY(room, room_of(plan.stage, search_.common));
   AUTOPAR_RETURN_IF_ERROR(
       price_pipeline(search_.whole.cluster, search_.options.updates, room, plan));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "planning/pipelines/pipeline_bound.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
 
 namespace autopar {
 
@@ -36,6 +37,7 @@ class PipelineStep {
 
   const StagedStep& asked() const { return asked_; }
   bool is_over() const { return search_.is_over(); }
+  bool is_small() const { return step_.ops.size() <= tuning::outer::kSmallStep; }
   // With a bound only where it has one stage. Errors: of the schedule, and of cuts that are given.
   Result<FormCandidate> candidate_of(const PipelineForm& form);
   // The bound of compute alone, of several stages. Of several forms at the same time.

@@ -11,22 +11,6 @@ namespace autopar {
 
 namespace {
 
-// Chunks whose backward pass has no two parts have it where the first part stands.
-void join_backward(PipelineSchedule& schedule, const std::vector<ChunkPlan>& chunks) {
-  for (StepLine& line : schedule.lines) {
-    const auto is_whole = [&](const StepAction& action) {
-      return chunks[static_cast<std::size_t>(action.chunk)].weight_ops.empty();
-    };
-    std::erase_if(line, [&](const StepAction& action) {
-      return action.phase == StepPhase::kWeightGradients && is_whole(action);
-    });
-    for (StepAction& action : line) {
-      const bool is_part = action.phase == StepPhase::kInputGradients;
-      if (is_part && is_whole(action)) action.phase = StepPhase::kBackward;
-    }
-  }
-}
-
 class Pricing {
  public:
   Pricing(const Cluster& cluster, const std::string& updates, Bytes room)
@@ -38,7 +22,8 @@ class Pricing {
     AUTOPAR_TRY(limits, add_memory(plan));
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, limits, links);
     fetch_early(plan, links);
-    join_backward(plan.schedule, plan.chunks);
+    join_backward(plan.schedule,
+                  [&plan](std::size_t chunk) { return plan.chunks[chunk].weight_ops.empty(); });
     const bool reduces =
         std::any_of(plan.chunks.begin(), plan.chunks.end(),
                     [](const ChunkPlan& chunk) { return !chunk.reduce_ops.empty(); });
@@ -98,15 +83,8 @@ class Pricing {
 
   void find_weight_ops(PipelinePlan& plan, std::size_t c) const {
     ChunkPlan& chunk = plan.chunks[c];
-    const auto chunk_number = static_cast<std::int64_t>(c);
-    bool is_apart = false;
-    for (const StepLine& line : plan.schedule.lines) {
-      is_apart |= std::any_of(line.begin(), line.end(), [&](const StepAction& action) {
-        return action.chunk == chunk_number && action.phase == StepPhase::kWeightGradients;
-      });
-    }
     const Planned& planned = *chunk.planned;
-    if (is_apart) {
+    if (is_apart(plan.schedule, c)) {
       chunk.weight_ops = weight_part(planned.request->graph, planned.outcome.strategy, updates_);
     }
   }
@@ -124,16 +102,27 @@ class Pricing {
       cost.step = simulate(planned.request->graph, cost, mesh, planned.request->cluster, updates_);
       chunk.in_stage = std::make_shared<const StrategyCost>(std::move(cost));
     }
-    const auto like = static_cast<std::size_t>(chunk.alike);
-    if (chunk.alike >= 0 && plan.chunks[like].weight_ops == chunk.weight_ops &&
-        limits[like] == limit) {
-      std::tie(chunk.cost, links[c]) = std::tie(plan.chunks[like].cost, links[like]);
+    if (const auto like = priced_like(plan, c, limits)) {
+      std::tie(chunk.cost, links[c]) = std::tie(plan.chunks[*like].cost, links[*like]);
     } else {
       chunk.cost =
           chunk_cost(*planned.request, mesh, chunk.strategy_cost(), chunk.weight_ops, &links[c]);
     }
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
+  }
+
+  // A chunk before this one that takes as long. With others in flight there is other room for what
+  // is held ahead.
+  static std::optional<std::size_t> priced_like(const PipelinePlan& plan, std::size_t c,
+                                                const std::vector<Bytes>& limits) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    if (chunk.alike < 0 || chunk.alike >= static_cast<int>(c)) return std::nullopt;
+    const auto like = static_cast<std::size_t>(chunk.alike);
+    const ChunkPlan& other = plan.chunks[like];
+    const bool is_same = other.weight_ops == chunk.weight_ops && limits[like] == limits[c] &&
+                         other.in_flight == chunk.in_flight;
+    return is_same ? std::optional(like) : std::nullopt;
   }
 
   // Each rank sends its part of what it has to the rank of the same place.
@@ -183,12 +172,10 @@ class Pricing {
     std::vector<Bytes> limits(plan.chunks.size(), 0);
     plan.stage_bytes.assign(static_cast<std::size_t>(plan.form.stages), 0);
     for (const auto& [stage, chunks] : chunks_of_stages(plan.schedule)) {
-      const bool is_apart = std::any_of(chunks.begin(), chunks.end(), [&](std::size_t c) {
-        return !plan.chunks[c].weight_ops.empty();
-      });
-      AUTOPAR_TRY(memory, memory_of_chunks(plan.chunks, chunks, is_apart));
-      plan.stage_bytes[static_cast<std::size_t>(stage)] = stage_memory(memory);
-      const std::vector<Bytes> of_stage = limits_of_chunks(memory, room_);
+      const StepLine& line = plan.schedule.lines[static_cast<std::size_t>(stage)];
+      AUTOPAR_TRY(memory, memory_of_chunks(plan.chunks, chunks, plan.schedule, updates_));
+      plan.stage_bytes[static_cast<std::size_t>(stage)] = stage_memory(line, memory);
+      const std::vector<Bytes> of_stage = limits_of_chunks(line, memory, room_);
       for (std::size_t i = 0; i < chunks.size(); ++i) limits[chunks[i]] = of_stage[i];
     }
     plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());

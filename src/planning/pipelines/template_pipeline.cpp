@@ -49,13 +49,15 @@ Seconds wait_for_gradients(const std::vector<const UnitPrice*>& units) {
 
 // When the backward pass is at a unit, those behind it have nothing more of its micro-batch.
 ChunkBytes bytes_of_units(const std::vector<const UnitPrice*>& units, std::int64_t in_flight) {
-  Bytes held = 0, kept = 0, most = 0;
-  for (const UnitPrice* unit : units) held += unit->stored + (in_flight - 1) * unit->kept;
+  ChunkBytes found{.in_flight = in_flight};
+  for (const UnitPrice* unit : units) found.stored += unit->stored;
+  Bytes most = 0;
   for (const UnitPrice* unit : units) {
-    kept += unit->kept;
-    most = std::max(most, held + kept + unit->beside);
+    found.kept += unit->kept;
+    most = std::max(most, found.kept + unit->beside);
   }
-  return {most, std::min(most, held + kept)};
+  found.forward = found.backward = most - found.kept;
+  return found;
 }
 
 }  // namespace
@@ -117,7 +119,9 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
       units.push_back(&prices[kind_of[u]]);
     }
     ChunkBytes bytes = bytes_of_units(units, flying.of_chunk[c]);
-    if (is_apart(schedule)) bytes.resting = bytes.peak;
+    // What waits for W is not known of units: they are taken to be at their peaks all the time.
+    if (is_apart(schedule)) bytes = {.stored = bytes.resting() + bytes.beside()};
+    bytes.chunk = static_cast<std::int64_t>(c);
     of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])].push_back(bytes);
     costs.push_back(cost_of_units(units));
     const auto sending = [&](double bytes, std::size_t to) {
@@ -128,12 +132,12 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
     if (c + 1 < chunks) costs[c].send_forward = sending(units.back()->forward_bytes, c + 1);
     if (c > 0) costs[c].send_backward = sending(units.front()->backward_bytes, c - 1);
   }
+  for (std::size_t s = 0; s < of_stage.size(); ++s) {
+    found.peak = std::max(found.peak, stage_memory(schedule.lines[s], of_stage[s]));
+  }
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
   found.seconds = times.makespan;
-  for (const std::vector<ChunkBytes>& chunks : of_stage) {
-    found.peak = std::max(found.peak, stage_memory(chunks));
-  }
   return found;
 }
 

@@ -98,8 +98,8 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   const ChunkSearch search{*inputs, asked.given, asked.options, none, common, begin, clock};
   AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
                                .of(std::move(chunks.chunks), plan.schedule,
-                                   std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity));
-  plan.chunks = std::move(chunk_plans);
+                                   std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity, true));
+  plan.take(std::move(chunk_plans));
   AUTOPAR_TRY(room, room_of(plan.stage, common));
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, room, plan));
   StagedPlan staged;

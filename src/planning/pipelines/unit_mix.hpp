@@ -40,7 +40,10 @@ struct UnitMix {
   double too_large = 0;  // its bytes by the room
   // No plan, whatever it takes, is faster.
   bool is_fastest = false;
-  Seconds fastest = 0;  // what all units take with the fastest plan
+  Seconds fastest = 0;             // what all units take with the fastest plan
+  Seconds seconds_alone() const {  // of all units, each by itself
+    return (units - of_larger) * smaller.seconds + of_larger * larger.seconds;
+  }
   // Its units do not all repeat the same.
   bool has_two_ways() const { return of_larger > 0 && smaller.way != larger.way; }
   TwoWays ways() const { return {smaller.way, has_two_ways() ? larger.way : smaller.way}; }

@@ -1,0 +1,119 @@
+"""What a pipeline of backward passes in two parts is said to hold, beside what its files hand on between programs: never less, also where layers are repeated; and joined passes, where the parts do not fit, applied and executed."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import onnx
+
+from tools.independent_step import independent
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
+TRAIN = ["--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 8]
+CASES = {"zb-h1 of 2": ["--stages", 2, "--schedule", "zb-h1"], "zb-h1 of 4": ["--stages", 4, "--schedule", "zb-h1"],
+         "zb-v of 2": ["--stages", 2, "--schedule", "zb-v"], "zb-v of 4": ["--stages", 4, "--schedule", "zb-v"], "dualpipev": ["--stages", 2, "--schedule", "dualpipev"]}
+
+
+def called(command, *arguments, codes=(0,)):
+    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode in codes, f"{command} {arguments}: exit {done.returncode}, expected {codes}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def bytes_of(value):
+    size = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
+    for dim in value.type.tensor_type.shape.dim:
+        size *= dim.dim_value
+    return size
+
+
+def least_held(folder):
+    """The most bytes of a rank between two of its programs: what these read and nobody makes, and what was made by one for another of the same chunk that has not run yet."""
+    programs = {(program["chunk"], program["phase"]): onnx.load(folder / program["file"], load_external_data=False).graph
+                for program in json.loads((folder / "step.json").read_text())["programs"]}
+    made = {value.name for graph in programs.values() for value in graph.output}
+    most = 0
+    for line in (folder / "schedule.csv").read_text().split():
+        stored = {}
+        for chunk in set(re.findall(r"(\d+)F", line)):
+            for (of, _), graph in programs.items():
+                if of == int(chunk):
+                    stored |= {value.name: bytes_of(value) for value in graph.input if value.name not in made}
+        now, waiting = sum(stored.values()), {}
+        for chunk, phase, batch in re.findall(r"(\d+)(FB|F|B|I|W)(\d+)", line):
+            graph = programs.get((int(chunk), phase))
+            if graph is None:
+                continue
+            reads = {value.name for value in graph.input}
+            for key in [key for key in waiting if key[0] == chunk and key[2] == batch and key[1] in reads]:
+                waiting[key][1].discard(phase)
+                if not waiting[key][1]:
+                    now -= waiting.pop(key)[0]
+            for value in graph.output:
+                readers = {other for (of, other), its in programs.items() if of == int(chunk) and other in "FBIW" and other != phase and value.name in {read.name for read in its.input}}
+                if readers:
+                    waiting[chunk, value.name, batch] = (bytes_of(value), readers)
+                    now += bytes_of(value)
+            most = max(most, now)
+        assert not waiting, (folder, list(waiting)[:3])
+    return most
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
+        model = folder / "model.onnx"
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "gpt", "--layers", "16", "--hidden", "32", "--heads", "4",
+                        "--sequence", "32", "--vocabulary", "64", "-o", model], check=True, timeout=120)
+        joined = divided = 0
+        for case, options in CASES.items():
+            free = None
+            for share in (None, 0.75, 0.6):
+                out = folder / f"{case.replace(' ', '_')}.{share}"
+                limit = [] if share is None else ["--memory", int(share * free)]
+                done = called("search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, *limit, "-q", "-o", out, codes=(0, 3))
+                if done.returncode == 3:
+                    continue
+                report = json.loads((out / "report.json").read_text())
+                peak = report["memory"]["peak_bytes"]
+                free = free or peak
+                least = least_held(out)
+                assert least <= peak, f"{case}, {share}: {least} bytes are held between programs, and {peak} are said to be held in all"
+                # The account of the files is one of its own, op by op.
+                lines = json.loads(called("price", out, "--cluster", folder / "cluster.json", "--json").stdout)["lines"]
+                priced = max(line["memory_bytes"] for line in lines)
+                assert least <= priced <= peak <= 1.12 * priced, f"{case}, {share}: by its files the plan takes {priced} bytes, and is said to take {peak}"
+                assert share is None or peak <= share * free
+                whole = report["pipeline"].get("whole_backward", [])
+                strategy = json.loads((out / "strategy.json").read_text())
+                assert bool(whole) == ("schedule_lines" in strategy["step"]), case
+                names = {program["phase"] for program in json.loads((out / "step.json").read_text())["programs"]}
+                divided += "W" in names
+                if not whole:
+                    continue
+                joined += 1
+                assert "B" in names, case
+                assert f"{len(whole)} of {len(report['pipeline']['chunks'])} chunks are whole" in called("show", out / "report.json").stdout
+                again = folder / "again"
+                called("apply", model, "--cluster", folder / "cluster.json", "--strategy", out / "strategy.json", "-q", "-o", again)
+                for path in sorted(out.iterdir()):
+                    assert path.name == "report.json" or (again / path.name).read_bytes() == path.read_bytes(), f"{case}, {share}: apply writes another {path.name}"
+                called("verify", out)
+                if joined == 1:
+                    called("run", out, "--steps", 2, "-q")
+                    print(case, share, independent(out, 2))
+        assert joined >= 3 and divided >= len(CASES), (joined, divided)
+        print(f"{joined} plans with joined passes, {divided} with divided ones")
+
+
+if __name__ == "__main__":
+    main()
