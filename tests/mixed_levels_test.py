@@ -99,7 +99,8 @@ def said_wrongly(folder, model):
     refused(lambda chunk: chunk.pop("recompute_from"), "two levels or more, found 0")
     refused(lambda chunk: chunk.update({"recompute": "full"}), "recompute_from: goes with recompute \"mixed\"")
     refused(lambda chunk: chunk["recompute_from"][1].pop("recompute"), "recompute_from")
-    refused(lambda chunk: chunk["recompute_from"].reverse() or chunk["recompute_from"].append(chunk["recompute_from"][0]), "not behind the op of the level before")
+    refused(lambda chunk: chunk["recompute_from"].append(chunk["recompute_from"][0]), "not behind the op of the level before")
+    refused(lambda chunk: chunk["recompute_from"].reverse(), "the first level begins with op")
 
 
 def of_one_stage(folder, model):

@@ -71,6 +71,7 @@ struct SaidPlan {
   std::vector<std::string> data, parameters, states, accumulators;
   std::optional<double> seconds;
   std::int64_t memory_bytes = 0;
+  bool has_own_lines = false;  // the passes are not quite those of the schedule of that name
 
   std::int64_t devices() const;
 };

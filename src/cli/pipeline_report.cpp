@@ -77,7 +77,8 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
       {"cost",
        {{"seconds", plan.times.makespan},
         {"lower_bound_seconds", plan.lower_bound},
-        {"gap", plan.gap()}}},
+        {"gap", plan.gap()},
+        {"interrupted", plan.interrupted}}},
       {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
       {"pipeline",
        {{"stages", plan.form.stages},
@@ -184,12 +185,13 @@ std::string tried_text(const Json& pipeline) {
 
 std::string bound_text(const Json& cost) {
   const auto bound = cost.at("lower_bound_seconds").get<Seconds>();
-  if (bound <= 0) return "no bound";
+  const std::string early = cost.value("interrupted", false) ? "; stopped early" : "";
+  if (bound <= 0) return "no bound" + early;
   if (!contradiction(bound, cost.at("seconds").get<Seconds>()).empty()) {
     return "BELOW ITS BOUND of " + format_seconds(bound);
   }
   return most_above_optimum(cost.at("gap").get<double>()) +
-         " (no pipeline of these forms takes less than " + format_seconds(bound) + ")";
+         " (no pipeline of these forms takes less than " + format_seconds(bound) + ")" + early;
 }
 
 std::string seconds_at(const Json& chunk, const char* key) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "autopar/cost.hpp"
 #include "autopar/memory.hpp"
@@ -218,11 +219,20 @@ struct Evaluator {
     return constants;
   }
 
-  // Per op.
+  // Per op. Where a copy of a value ends another one may take its place.
   std::vector<Bytes> held_before() const {
+    const auto is_copy = [](const MemoryCharge& charge) {
+      return charge.kind == MemoryCharge::Kind::kSpec || charge.kind == MemoryCharge::Kind::kHub;
+    };
+    std::set<std::pair<ValueId, int>> ends;
+    for (const MemoryCharge& charge : charges) {
+      if (is_copy(charge)) ends.emplace(charge.value, charge.end);
+    }
     Timeline timeline(horizon);
     for (const MemoryCharge& charge : charges) {
-      timeline.add(charge.begin == 0 ? 0 : charge.begin + 1, charge.end, charged(charge));
+      const bool goes_on = is_copy(charge) && ends.count({charge.value, charge.begin}) != 0;
+      const bool was_there = charge.begin == 0 || goes_on;
+      timeline.add(was_there ? charge.begin : charge.begin + 1, charge.end, charged(charge));
     }
     std::vector<Bytes> before = timeline.totals();
     const Bytes always = constants();

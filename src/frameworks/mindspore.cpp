@@ -55,6 +55,9 @@ void say_mindspore_pipeline(const SaidPlan& plan, const ParallelForm& form, Sett
     settings.unsaid("the schedule " + schedule +
                     ": it has gpipe, 1f1b, zero_bubble_v and its own for split sequences");
     settings.runs().schedule = form.chunks_per_stage > 1 ? "interleaved" : "1f1b";
+  } else if (plan.has_own_lines) {
+    settings.unsaid("whole backward passes of some chunks: " + name +
+                    " has all of them in two parts, which holds more");
   }
   settings.advise("nn.PipelineCell(net, " + std::to_string(plan.micro_batches) +
                   "), and pipeline_stage of every cell as the strategy file has it");

@@ -136,6 +136,7 @@ class Reader {
       return Ok{};
     }
     plan_.schedule = step.value("schedule", "");
+    plan_.has_own_lines = step.contains("schedule_lines");
     for (const Json& json : stages) {
       SaidStage stage{json.at("ranks").get<std::int64_t>(), mesh_of(json), {}};
       for (const Json& chunk : json.at("chunks")) {

@@ -89,12 +89,13 @@ void add_data(const ParallelForm& form, Settings& settings) {
 void say_torchtitan_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
   settings.add("parallelism.pipeline_parallel_degree", form.stages);
   if (form.stages == 1) return;
-  const std::string name = schedule_name(plan.schedule);
+  const std::string name = plan.has_own_lines ? "" : schedule_name(plan.schedule);
   settings.add("parallelism.pipeline_parallel_schedule",
                in_quotes(name.empty() ? "PipelineScheduleMulti" : name));
   if (name.empty()) {
     settings.add("parallelism.pipeline_parallel_schedule_csv", in_quotes("schedule.csv"));
     settings.advise("the schedule " + plan.schedule +
+                    (schedule_name(plan.schedule).empty() ? "" : ", as the plan has it,") +
                     " has no name there: its table is the plan's schedule.csv without the actions "
                     "R and U");
   }

@@ -33,6 +33,8 @@ Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_p
 constexpr double kNoGain = 1e-3;
 // A form that cannot be faster than the best plan by this part is not searched.
 constexpr double kWorthwhile = 5e-3;
+// Bounds that differ by less than this part are one: what is left of sums in another order.
+constexpr double kRounding = 1e-9;
 // Ops of the forms that are kept at hand, before anything is repeated in them: some 2 KB each.
 constexpr std::size_t kOpsKept = 65536;
 // What part of the memory a plan takes that the limit may have shaped. Measured on the same: those
@@ -102,7 +104,7 @@ class Forms {
       unlimited = std::min(unlimited, form.without_limit);
     }
     Seconds& bound = best_->outcome.lower_bound;
-    bound = std::min(bound, bound_of_others());
+    if (const Seconds others = bound_of_others(); others < bound * (1 - kRounding)) bound = others;
     return std::move(*best_);
   }
 
@@ -194,7 +196,8 @@ class Forms {
       for (std::size_t level = 0; level < levels_.size(); ++level) {
         const Place at{count, level};
         const bool is_best = at.within(best_at_) && best_at_.within(at);
-        if (!is_best && !cannot_fit(at)) bound = std::min(bound, bound_at(at));
+        const bool is_form = level == 0 || updates_parameters(*best_->request);
+        if (is_form && !is_best && !cannot_fit(at)) bound = std::min(bound, bound_at(at));
       }
     }
     return bound;

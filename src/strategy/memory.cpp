@@ -292,6 +292,11 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
   const int turn = static_cast<int>(end_of_forward(graph));
   const int horizon = static_cast<int>(graph.ops.size());
   const std::size_t count = charges.size();
+  // Of some values another copy is there from the turn on, and none before it that goes on.
+  std::vector<char> goes_on(graph.values.size(), 0);
+  for (const MemoryCharge& charge : charges) {
+    if (charge.begin < turn && turn < charge.end) goes_on[charge.value.index()] = 1;
+  }
   for (std::size_t c = 0; c < count; ++c) {
     MemoryCharge kept = charges[c];
     const Value& value = graph.value(kept.value);
@@ -299,8 +304,11 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
     // A gradient that comes from another chunk is there while it is worked on.
     const bool is_input = value.of_micro_batch && kept.kind == Kind::kSpec && !uses.empty() &&
                           uses.front().op.value < turn && uses.back().op.value >= turn;
-    const bool is_kept =
-        value.kind == ValueKind::kActivation && kept.begin < turn && turn < kept.end;
+    const bool is_of_forward = value.producer.valid() && value.producer.value < turn;
+    const bool in_full = kept.kind == Kind::kSpec || kept.kind == Kind::kHub;
+    const int last_begin = in_full && goes_on[kept.value.index()] == 0 ? turn : turn - 1;
+    const bool is_kept = value.kind == ValueKind::kActivation && is_of_forward &&
+                         kept.begin <= last_begin && turn < kept.end;
     if (!is_input && !is_kept) continue;
     kept.copies *= static_cast<int>(graph.in_flight - 1);
     kept.begin = 0;

@@ -50,20 +50,37 @@ class Cutter {
     return spec.partial.empty() ? spec : strategy_.values[id.index()].hub;
   }
 
+  // Each part that reads it makes it again.
+  bool is_read_by_each(std::size_t op) const {
+    return is_of_accumulator(op) || is_stored_otherwise(op);
+  }
+  // Such as a weight as it is read transposed: handed on, it would be there for each micro-batch.
+  bool is_stored_otherwise(std::size_t op) const {
+    const Op& view = graph_.ops[op];
+    if (view.type != "Transpose" || !view.domain.empty() || view.phase == Phase::kUpdate)
+      return false;
+    const Value& read = graph_.value(view.inputs[0]);
+    const ValueSpecs& specs = strategy_.values[view.outputs[0].index()];
+    return read.kind == ValueKind::kParameter && specs.spec == left_as(view.outputs[0]) &&
+           specs.spec.partial.empty();
+  }
   // What parts of the update read together of an accumulator that is still a partial sum: no
   // program may hand that on, so each part reads the accumulator itself.
-  bool is_read_by_each(std::size_t op) const {
+  bool is_of_accumulator(std::size_t op) const {
     if (!is_identity(graph_.ops[op])) return false;
     const Value& read = graph_.value(graph_.ops[op].inputs[0]);
     return read.accumulates && !read.producer.valid() &&
            !left_as(graph_.ops[op].outputs[0]).partial.empty();
   }
   bool is_mine(std::size_t op) const {
-    if (part_of_op_[op] == mine_) return true;
-    if (!is_read_by_each(op)) return false;
-    const auto& uses = readers_[graph_.ops[op].outputs[0].index()].uses;
-    return std::any_of(uses.begin(), uses.end(),
-                       [&](const Use& use) { return part_of_op_[use.op.index()] == mine_; });
+    const bool is_own = part_of_op_[op] == mine_;
+    if (!is_read_by_each(op)) return is_own;
+    const Readers& readers = readers_[graph_.ops[op].outputs[0].index()];
+    const bool is_read = std::any_of(readers.uses.begin(), readers.uses.end(), [&](const Use& use) {
+      return part_of_op_[use.op.index()] == mine_;
+    });
+    const bool is_kept = is_of_accumulator(op) || readers.is_output || readers.uses.empty();
+    return is_read || (is_own && is_kept);
   }
   bool is_made(ValueId id) const {
     const OpId producer = graph_.value(id).producer;

@@ -51,6 +51,7 @@ Status ChunkOfParts::plan() {
 void ChunkOfParts::take() {
   const UnitMix& mix = parts_->mix;
   double bytes = found_->least_bytes;
+  least_bytes_ = std::min(least_bytes_, bytes);
   if (found_->outcome) {
     ++rounds_;
     bytes = static_cast<double>(found_->outcome->cost.memory.total);

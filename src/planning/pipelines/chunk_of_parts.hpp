@@ -39,9 +39,8 @@ struct ChunkHint {
   // of the chunk); on a mesh, where one is given. Nothing: there are none.
   std::function<Result<std::optional<HintedParts>>(MixAsked asked, const std::string& mesh)> parts =
       {};
-  // Plans of its units by one template, one after the other, each with less in memory than the one
-  // before; nothing: there are no more. No other plan of the chunk is looked for.
-  std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
+  // Of one template: no other plan of the chunk is looked for.
+  bool is_template = false;
 };
 
 // A chunk as it was cut, and on what it is planned.
@@ -53,7 +52,8 @@ struct AskedChunk {
   std::size_t chunk = 0;
   // Made of plans of its units; null: no such plan fits; nothing: that was not tried yet.
   std::optional<std::shared_ptr<Planned>> of_parts = {};
-  double slower = 1;  // so many times as long as these take by themselves
+  double slower = 1;               // so many times as long as these take by themselves
+  double least_bytes = kInfinity;  // of those that were tried
 };
 
 // By ways of units: what the last chunk that was made of them held and took, as a part of what
@@ -89,6 +89,7 @@ class ChunkOfParts {
   bool has_plan() const { return best_.has_value(); }
   // The fastest that fits; null: there is none.
   std::shared_ptr<Planned> best();
+  double least_bytes() const { return least_bytes_; }
   // So many times as long as its units take by themselves.
   double slower() const { return slower_; }
 
@@ -112,6 +113,7 @@ class ChunkOfParts {
   PartsRequest* best_request_ = nullptr;
   std::optional<SearchOutcome> best_;
   double slower_ = 1;  // of the best
+  double least_bytes_ = kInfinity;
 };
 
 }  // namespace autopar

@@ -196,7 +196,7 @@ bool ChunkPlans::may_choose_meshes() const {
 bool ChunkPlans::is_of_parts(const AskedChunk& asked) const {
   // Plans of units are those of the exact search.
   const bool is_exact = options_.searcher == "auto" || options_.searcher == "dp";
-  return asked.hint.parts && !asked.hint.of_template && may_choose_meshes() && is_exact;
+  return asked.hint.parts && (asked.hint.is_template || (may_choose_meshes() && is_exact));
 }
 
 Result<std::optional<Planned>> ChunkPlans::of_units(std::shared_ptr<const Inputs> step,
@@ -229,13 +229,12 @@ Result<std::optional<Planned>> ChunkPlans::of_units(std::shared_ptr<const Inputs
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
-  if (asked.hint.of_template) return of_template(asked);
   if (is_of_parts(asked)) {
     if (!asked.of_parts) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
     const std::shared_ptr<const Planned> found = std::move(*asked.of_parts);
     if (found != nullptr) {
       const Seconds time = found->outcome.cost.time();
-      const bool is_misled = asked.slower > kMisled;
+      const bool is_misled = asked.slower > kMisled && !asked.hint.is_template;
       if (is_misled && asked.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep) {
         auto whole = searched_on(asked, asked.mesh.empty() ? meshes() : std::vector{asked.mesh},
                                  std::min(cutoff_, time));
@@ -243,6 +242,12 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
       }
       if (time < cutoff_) return found;
       return infeasible_error("no plan that is faster");
+    }
+    if (asked.hint.is_template) {
+      AUTOPAR_TRY(all, room());
+      return infeasible_error("the template takes " + format_bytes(asked.least_bytes) +
+                              ", and there are " +
+                              format_bytes(static_cast<double>(all - asked.beside)));
     }
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh}, cutoff_);
     if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
@@ -298,6 +303,7 @@ Status ChunkPlans::plan_of_parts(const std::vector<AskedChunk*>& asked) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     asked[i]->of_parts = chunks[i]->best();
     asked[i]->slower = chunks[i]->slower();
+    asked[i]->least_bytes = chunks[i]->least_bytes();
   }
   return Ok{};
 }
@@ -339,25 +345,6 @@ Result<PartsPlan> ChunkPlans::of_these(const AskedChunk& asked, const HintedPart
   return std::move(found);
 }
 
-// The first that fits.
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const AskedChunk& asked) const {
-  AUTOPAR_TRY(all, room());
-  double least = kInfinity;
-  PartsRequests requests;
-  for (std::size_t which = 0;; ++which) {
-    AUTOPAR_TRY(parts, asked.hint.of_template(which));
-    if (!parts) break;
-    AUTOPAR_TRY(found, of_these(asked, *parts, requests));
-    if (found.outcome) {
-      auto& request = *requests.at({parts->recompute, parts->mesh});
-      return std::shared_ptr<const Planned>(planned_of(request, std::move(*found.outcome)));
-    }
-    least = std::min(least, found.least_bytes);
-  }
-  return infeasible_error("the template takes " + format_bytes(least) + ", and there are " +
-                          format_bytes(static_cast<double>(all - asked.beside)));
-}
-
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(const AskedChunk& asked,
                                                                std::vector<std::string> meshes,
                                                                Seconds cutoff) const {
@@ -366,7 +353,8 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(const AskedChunk&
   PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
-  options.effort *= tuning::chunks::kEffort;
+  const double part = static_cast<double>(graph.ops.size()) / kOpsOfEffort;
+  options.effort *= tuning::chunks::kEffort * std::clamp(part, kLeastEffort, 1.0);
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";
   AUTOPAR_TRY(planned,

@@ -116,7 +116,6 @@ class ChunkPlans {
   Status plan_of_parts(const std::vector<AskedChunk*>& asked);
   Result<PartsPlan> of_these(const AskedChunk& asked, const HintedParts& parts,
                              PartsRequests& requests) const;
-  Result<std::shared_ptr<const Planned>> of_template(const AskedChunk& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const AskedChunk& asked,
                                                      std::vector<std::string> meshes,
                                                      Seconds cutoff) const;

@@ -248,7 +248,7 @@ class Pipelines {
   }
 
   // Where stages have several chunks their plans take longer than units say: at least as much as
-  // those that did least.
+  // those that did least. Of small steps what lies between units may take any part of the time.
   void learn_from(const FormCandidate& planned, Seconds takes) {
     if (planned.form.chunks_per_stage == 1 || planned.estimate <= 0) return;
     slower_ = std::min(slower_.value_or(kInfinity), takes / planned.estimate);
@@ -270,6 +270,7 @@ class Pipelines {
       outcome.unlimited_lower_bound = 0;  // not known of pipelines
     }
     if (best_.pipeline) {
+      best_.pipeline->interrupted = steps_.front()->is_over();
       best_.pipeline->tried = std::move(tried_);
       best_.pipeline->lower_bound = bound_beside(lower_bound_, best_.pipeline->times.makespan);
     }
@@ -313,7 +314,7 @@ class Pipelines {
     auto plan = step.plan(candidate, best_time(), is_one_);
     step.forget_plans();
     if (!plan) return note(form, plan.error());
-    learn_from(candidate, plan->times.makespan);
+    if (!step.is_small()) learn_from(candidate, plan->times.makespan);
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
     if (plan->times.makespan < best_time()) {
       best_.pipeline = std::move(*plan);

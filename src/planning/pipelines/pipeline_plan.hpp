@@ -62,6 +62,7 @@ struct PipelinePlan {
   // No pipeline of the forms that were asked for, cut at the places that are looked at, nor a plan
   // without stages that was looked for, is faster; 0: not known.
   Seconds lower_bound = 0;
+  bool interrupted = false;  // by the time limit or a signal
   double gap() const { return 1 - lower_bound / times.makespan; }
   // Chunks as ChunkPlans::of() has them, which may have changed the schedule.
   void take(std::vector<ChunkPlan> planned) {

@@ -155,7 +155,8 @@ void PipelineStep::forget_plans() {
 
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
-  auto best = plan_by_ends(candidate, cutoff, is_one);
+  is_one_ = is_one;
+  auto best = plan_by_ends(candidate, cutoff);
   const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)
                            : best.error().code == ErrorCode::kInfeasible && cutoff == kInfinity;
   if (candidate.is_pinned || !is_far || search_.is_over()) return best;
@@ -182,33 +183,32 @@ Result<PipelinePlan> PipelineStep::plan_without_memory(const FormCandidate& cand
 // Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
 // plan is made again with plans of units that leave this open, where these promise enough; the
 // faster is taken.
-Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, Seconds cutoff,
-                                                bool is_one) {
+Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, Seconds cutoff) {
   const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
   const bool is_beside = may_differ && cutoff == kInfinity && bounds_.knows_paths(candidate.stage);
   Result<PipelinePlan> best = infeasible_error("not planned yet");
   Result<Seconds> open = Seconds{0};
   in_parallel(threads_of_search(search_.common), is_beside ? 2 : 1, [&](std::size_t i) {
-    if (i == 0) best = plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike);
+    if (i == 0) best = plan_by_units(candidate, cutoff, UnitEnds::kAlike);
     if (i == 1) open = estimated(candidate, UnitEnds::kOpen, kInfinity);
   });
   if (!best || !may_differ || best->times.makespan >= cutoff || search_.is_over()) return best;
   if (!is_beside) open = estimated(candidate, UnitEnds::kOpen, kInfinity);
   if (!open) return open.error();
   if (*open > (1 - kOpenGain) * candidate.estimate) return best;
-  auto other = plan_by_units(candidate, best->times.makespan, is_one, UnitEnds::kOpen);
+  auto other = plan_by_units(candidate, best->times.makespan, UnitEnds::kOpen);
   if (other && other->times.makespan < best->times.makespan) return other;
   return best;
 }
 
 // Cut by what bounds say of ops, and of memory.
 Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate, Seconds cutoff,
-                                                 bool is_one, UnitEnds ends) {
+                                                 UnitEnds ends) {
   if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, ends);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, ends));
   auto first = cut_by(candidate, seconds, memory);
-  if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
+  if (!first) return is_one_ ? first.error() : infeasible_error(first.error().message);
   auto best = plan_from({*first, seconds, memory}, candidate, cutoff, ends);
   const auto fits_no_plan = [&] { return !best && best.error().code == ErrorCode::kInfeasible; };
   std::set<std::vector<OpId>> tried = {*first};
@@ -216,6 +216,8 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     if (search_.is_over() || !tried.insert(cuts).second) return;
     const Seconds least = best ? std::min(cutoff, best->times.makespan) : cutoff;
     auto other = plan_from({cuts, by, memory}, candidate, least, ends);
+    // Such as where a chunk would have no op of its own.
+    if (!other && other.error().code != ErrorCode::kInfeasible) return;
     // Of those that do not fit the last one, which is cut for memory, says how much is missing.
     if (!best || (other && other->times.makespan < best->times.makespan)) best = std::move(other);
   };
@@ -230,8 +232,8 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   }
   // A larger step has its plan by then, or one of another form is as good.
   if (is_small() ? best || fits_no_plan() : fits_no_plan() && cutoff == kInfinity) {
-    AUTOPAR_TRY(even, balanced_by_memory(candidate));
-    try_other(even, seconds);
+    const auto even = balanced_by_memory(candidate);
+    if (even) try_other(*even, seconds);
   }
   return best;
 }
@@ -417,7 +419,9 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   plan.form = candidate.form;
   plan.stage = candidate.stage;
   plan.schedule = candidate.schedule;
-  AUTOPAR_TRY(chunks, chunks_of(step_, cuts, search_.options.updates));
+  auto cut = chunks_of(step_, cuts, search_.options.updates);
+  if (!cut) return is_one_ ? cut.error() : infeasible_error(cut.error().message);
+  Chunks& chunks = *cut;
   plan.handed = std::move(chunks.handed);
   const InFlight flying = in_flight(plan.schedule);
   for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {

@@ -70,10 +70,9 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);
-  Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
-  Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
-                                     UnitEnds ends);
+  Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, UnitEnds ends);
   // Cuts by what ops take and memory adds.
   struct Cut {
     std::vector<OpId> cuts;
@@ -114,6 +113,7 @@ class PipelineStep {
   const ChunkSearch search_;
   PipelineBounds bounds_;
   std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
+  bool is_one_ = false;                       // form, that is asked for: its errors are told
 };
 
 }  // namespace autopar

@@ -5,28 +5,98 @@
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/room.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 #include "recompute/repeatable.hpp"
 
 namespace autopar {
 
 namespace {
 
-// From the plans that were found to fit on, to those with less in memory.
-Result<std::optional<HintedParts>> parts_of(const TemplateCandidate& candidate,
-                                            TemplatePlans& plans, std::size_t which) {
-  AUTOPAR_TRY(prices, plans.at(candidate.which + which));
-  if (prices == nullptr) return std::optional<HintedParts>();
-  HintedParts parts;
-  parts.recompute = {{"", candidate.wanted.recompute}};
-  parts.mesh = to_text(plans.mesh());
-  parts.weights = plans.weights();
-  parts.wanted = candidate.wanted.parallel;
-  parts.chosen = chosen_of(candidate.step->units->units(),
-                           [prices](const StepUnits::Place& place) -> const UnitParts* {
-                             return (*prices)[place.kind].parts.get();
-                           });
-  return std::optional(std::move(parts));
-}
+// The chunks of a template, of plans of its units.
+class TemplateChunks {
+ public:
+  // All must live as long.
+  static Result<TemplateChunks> of(const TemplateCandidate& candidate, TemplatePlans& plans) {
+    for (std::size_t which = 0;; ++which) {
+      AUTOPAR_TRY(prices, plans.at(which));
+      if (prices == nullptr) break;
+    }
+    AUTOPAR_TRY(usual, plans.of_usual());
+    return TemplateChunks(candidate, plans, std::move(usual));
+  }
+
+  // How each chunk is planned first, in its part of the room of its stage.
+  std::vector<ChunkHint> hints(const PipelineSchedule& schedule, Bytes room) const {
+    const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
+    std::vector<ChunkHint> hints(flying.size());
+    for (const auto& [stage, chunks] : chunks_of_stages(schedule)) {
+      std::vector<SharingUnits> sharing;
+      for (const std::size_t c : chunks) sharing.push_back({units_of(c), flying[c]});
+      const SharedRoom shared = shared_room(usual_, sharing, static_cast<double>(room));
+      for (std::size_t i = 0; i < chunks.size(); ++i) {
+        hints[chunks[i]] = hint_of(chunks[i], flying[chunks[i]], shared.bytes[i]);
+      }
+    }
+    return hints;
+  }
+
+ private:
+  TemplateChunks(const TemplateCandidate& candidate, TemplatePlans& plans,
+                 std::vector<UnitPlan> usual)
+      : candidate_(&candidate), plans_(&plans), usual_(std::move(usual)) {}
+
+  const StepUnits& units() const { return candidate_->step->units->units(); }
+  std::size_t first_of(std::size_t chunk) const { return candidate_->priced.ends[chunk]; }
+  double units_of(std::size_t chunk) const {
+    return static_cast<double>(first_of(chunk + 1) - first_of(chunk));
+  }
+
+  ChunkHint hint_of(std::size_t chunk, std::int64_t flying, double room) const {
+    ChunkHint hint;
+    hint.room = room;
+    hint.mesh = to_text(plans_->mesh());
+    hint.is_template = true;
+    for (std::size_t u = first_of(chunk); u < first_of(chunk + 1); ++u) {
+      hint.has_other_kinds |= units().kind_of[u] != units().usual;
+    }
+    const auto mix = best_mix(usual_, {units_of(chunk), flying, room});
+    hint.is_fastest = mix && mix->is_fastest;
+    hint.parts = [this, chunk, flying](MixAsked asked,
+                                       const std::string&) -> Result<std::optional<HintedParts>> {
+      asked.units = units_of(chunk);
+      asked.in_flight = flying;
+      const auto mix = best_mix(usual_, asked);
+      if (!mix) return std::optional<HintedParts>();
+      return parts_of(chunk, *mix);
+    };
+    return hint;
+  }
+
+  // Units that take the larger plan come first.
+  Result<std::optional<HintedParts>> parts_of(std::size_t chunk, const UnitMix& mix) const {
+    HintedParts parts;
+    parts.recompute = {{"", candidate_->wanted.recompute}};
+    parts.mesh = to_text(plans_->mesh());
+    parts.weights = plans_->weights();
+    parts.mix = mix;
+    parts.wanted = candidate_->wanted.parallel;
+    AUTOPAR_TRY(smaller, plans_->like(mix.smaller));
+    auto larger = smaller;
+    if (mix.of_larger > 0) {
+      AUTOPAR_TRY(found, plans_->like(mix.larger));
+      larger = std::move(found);
+    }
+    const double until = static_cast<double>(first_of(chunk)) + mix.of_larger;
+    parts.chosen = chosen_of(units(), [smaller, larger, until](const StepUnits::Place& place) {
+      return (static_cast<double>(place.unit) < until ? larger : smaller)[place.kind].get();
+    });
+    return std::optional(std::move(parts));
+  }
+
+  const TemplateCandidate* candidate_;
+  TemplatePlans* plans_;
+  std::vector<UnitPlan> usual_;
+};
 
 // What the forward pass hands on from one unit to others.
 std::vector<std::string> handed_on(const Graph& graph, const std::vector<OpId>& cuts) {
@@ -91,16 +161,15 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   AUTOPAR_TRY(level, step.units->level(candidate.wanted.recompute));
   AUTOPAR_TRY(plans, TemplatePlans::of(*step.units, *level, plan.stage, candidate.wanted,
                                        candidate.form.stages));
-  ChunkHint hint;
-  hint.of_template = [&](std::size_t which) { return parts_of(candidate, *plans, which); };
+  AUTOPAR_TRY(room, room_of(plan.stage, common));
+  AUTOPAR_TRY(of_units, TemplateChunks::of(candidate, *plans));
   plan.passes = plan.schedule.lines;
   const std::shared_ptr<const Inputs> inputs = step_of(candidate);
   const ChunkSearch search{*inputs, asked.given, asked.options, none, common, begin, clock};
   AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
                                .of(std::move(chunks.chunks), plan.schedule,
-                                   std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity, true));
+                                   of_units.hints(plan.schedule, room), kInfinity, true));
   plan.take(std::move(chunk_plans));
-  AUTOPAR_TRY(room, room_of(plan.stage, common));
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, room, plan));
   StagedPlan staged;
   staged.pipeline = std::move(plan);

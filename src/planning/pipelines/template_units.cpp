@@ -251,6 +251,16 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
   return unit;
 }
 
+Result<std::vector<std::shared_ptr<const UnitParts>>> TemplatePlans::like(const UnitPlan& plan) {
+  const double price = memories_[units_.units().usual]->asked_of(plan).price;
+  std::vector<std::shared_ptr<const UnitParts>> kinds;
+  for (const auto& memory : memories_) {
+    AUTOPAR_TRY(parts, memory->parts(wanted_.recompute, to_text(mesh()), in_flight_, price));
+    kinds.push_back(std::move(parts));
+  }
+  return kinds;
+}
+
 Result<const std::vector<UnitPrice>*> TemplatePlans::at(std::size_t which) {
   const std::vector<UnitPrice>* none = nullptr;
   if (which > tuning::templates::kPrices) return none;

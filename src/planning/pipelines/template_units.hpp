@@ -92,6 +92,10 @@ class TemplatePlans {
 
   // Per kind; null: there is no other plan, with less in memory. Errors: the pins cannot be kept.
   Result<const std::vector<UnitPrice>*> at(std::size_t which);
+  // All of the usual kind that were asked for.
+  Result<std::vector<UnitPlan>> of_usual() { return memories_[units_.units().usual]->plans(); }
+  // Per kind what is chosen at the price of one of these.
+  Result<std::vector<std::shared_ptr<const UnitParts>>> like(const UnitPlan& plan);
   // Of one kind, without a price of memory.
   Result<UnitPrice> first_of(std::size_t kind) { return priced(kind, 0); }
   const Mesh& mesh() const { return *requests_.front().mesh; }
