@@ -435,6 +435,21 @@ def test_mpi(folder):
     assert done.returncode != 0 and "none.onnx" in done.stderr and not left, (done.stderr, left)
 
 
+def test_outputs_that_each_rank_cuts(folder):
+    model = SHARED / "train_mlp_adam.onnx"
+    if not model.exists():
+        print("skipped: there is no data/models/train_mlp_adam.onnx below AUTOPAR_SHARED")
+        return
+    four = {"format": "autopar-cluster", "version": 1, "name": "four",
+            "device": {"name": "d", "memory_bytes": 2**36, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e10}},
+            "tiers": [{"name": "t", "size": 4, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-5}]}
+    (folder / "four.json").write_text(json.dumps(four))
+    run("search", model, "--cluster", folder / "four.json", "--io", "full", "--dialect", "ort", "-q", "-o", folder / "cut")
+    assert any(node.op_type == "Slice" for node in onnx.load(folder / "cut" / "plan.ort.rank1.onnx").graph.node)
+    for command in (("verify",), ("show",), ("run", "-q")):
+        run(command[0], folder / "cut" / "plan.ort.json", *command[1:])
+
+
 def main():
     for name, test in list(globals().items()):
         if name.startswith("test_"):

@@ -414,6 +414,9 @@ def check_bodies(functions, opset):
 def test_fallback(folder, model):
     """Plans with bodies for the collectives load in a runtime that knows none of them; `autopar run` does not take the bodies."""
     functions = {}
+    apart = subprocess.run([os.environ["AUTOPAR"], "search", model, "--cluster", cluster(folder, 4, **SLOW), "-o", folder / "apart", "--weights", "sharded", "--fallback-functions"],
+                           capture_output=True, text=True, timeout=60)
+    assert apart.returncode == 2 and "--fallback-functions goes with --weights referenced" in apart.stderr, apart.stderr
     plans = {"whole": ((1,), {}), "sums": ((4,), {"down": {"assignment": {"t0": "k"}}}),
              "columns": ((4,), {"up": {"in_strategy": [[1, 1], [1, 4]]}}),
              "both": ((2, 2), {"up": {"assignment": {"t1": "n"}}, "down": {"assignment": {"t1": "m", "t0": "k"}}})}

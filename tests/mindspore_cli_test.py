@@ -106,6 +106,28 @@ def keys_with_seconds(document):
             yield from keys_with_seconds(value)
 
 
+def check_limits(folder):
+    """Memory counts also where a redistribution costs nothing, such as that of a partial sum by the relative costs."""
+    folder.mkdir()
+    graph = {"format": "autopar-graph", "version": 1, "name": "sums", "inputs": [{"name": "X", "dtype": "float32", "shape": [6, 4]}],
+             "parameters": [{"name": "W", "dtype": "float32", "shape": [6, 4]}, {"name": "b", "dtype": "float32", "shape": [6]}],
+             "ops": [{"name": "twice", "type": "Add", "inputs": ["X", "X"], "outputs": ["Y"], "attributes": {}},
+                     {"name": "product", "type": "Gemm", "inputs": ["X", "W", "b"], "outputs": ["Z"], "attributes": {"transB": 1}}], "outputs": ["Y", "Z"]}
+    four = {"format": "autopar-cluster", "version": 1, "name": "four",
+            "device": {"name": "d", "memory_bytes": 2**30, "memory_bandwidth_bytes_per_s": 1e10, "peak_flops_per_s": {"float32": 1e10}},
+            "tiers": [{"name": "t", "size": 4, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
+    (folder / "sums.json").write_text(json.dumps(graph))
+    (folder / "four.json").write_text(json.dumps(four))
+    found = set()
+    for limit in (500, 614, 700, 744):
+        run("search", folder / "sums.json", "--cluster", folder / "four.json", "--max-axes", 1, "--inputs", "data_parallel", "--cost-model", "symbolic", "--searcher", "dp",
+            "--memory", f"{limit}B", "-q", "-o", folder / "plan")
+        held = json.loads((folder / "plan" / "report.json").read_text())["memory"]["peak_bytes"]
+        assert held <= limit, (held, limit)
+        found.add(held)
+    assert len(found) > 1, found
+
+
 def main():
     models = [SOURCE / "models" / "mlp.onnx", SOURCE / "models" / "llama_tiny.onnx"]
     tiny_bert = SHARED / "data" / "models" / "tiny_bert.onnx"
@@ -115,6 +137,7 @@ def main():
         print("skipped: no data/models/tiny_bert.onnx below AUTOPAR_SHARED")
     with tempfile.TemporaryDirectory() as folder:
         check_tables(models[0], pathlib.Path(folder) / "tables")
+        check_limits(pathlib.Path(folder) / "limits")
         for model in models:
             check(model, "dgx-a100-1x8", pathlib.Path(folder) / model.stem)
 

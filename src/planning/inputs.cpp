@@ -147,6 +147,11 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
     return usage_error(
         "--dialect goes with --weights referenced: its files have the whole weights");
   }
+  if (options.weights == "sharded" && options.fallback_functions) {
+    return usage_error(
+        "--fallback-functions goes with --weights referenced: where each rank has a file of its "
+        "own weights, plan.onnx is for `autopar run` alone");
+  }
   const bool has_times = unit_of(options.cost_model) == "seconds";
   if (!options.timeline_file.empty() && !has_times) {
     return usage_error("--timeline: the prices of cost model " + options.cost_model +

@@ -113,6 +113,7 @@ class Merge {
     };
     add(graph(0).value_info());
     add(graph(0).input());
+    add(graph(0).output());
     for (const auto& tensor : graph(0).initializer()) {
       shapes[tensor.name()] = Shape(tensor.dims().begin(), tensor.dims().end());
     }

@@ -157,7 +157,11 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
     for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
   }
   Edge edge;
-  edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
+  // Prices of other models may say that a reshard takes nothing, which still needs memory.
+  const auto is_nothing = [](const CostTable& table) {
+    return std::all_of(table.values.begin(), table.values.end(), [](double v) { return v == 0; });
+  };
+  edge.free = is_nothing(cost) && is_nothing(peak);
   count(cost);
   count(peak);
   edge.cost = problem_.add_table(std::move(cost));
