@@ -1,38 +1,21 @@
 """What a pipeline of backward passes in two parts is said to hold, beside what its files hand on between programs: never less, also where layers are repeated; and joined passes, where the parts do not fit, applied and executed."""
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 
 import onnx
 
 from tools.independent_step import independent
+from tools.small_steps import called, same_files, small_model, with_cluster
 
-AUTOPAR = os.environ["AUTOPAR"]
-SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
-CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
-           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
-           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
-                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
 TRAIN = ["--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 8]
 CASES = {"zb-h1 of 2": ["--stages", 2, "--schedule", "zb-h1"], "zb-h1 of 4": ["--stages", 4, "--schedule", "zb-h1"],
          "zb-v of 2": ["--stages", 2, "--schedule", "zb-v"], "zb-v of 4": ["--stages", 4, "--schedule", "zb-v"], "dualpipev": ["--stages", 2, "--schedule", "dualpipev"]}
-
-
 # Models whose cuts lie within layers, weights that are read transposed, views of what is kept: a chunk's last op may be the first reader of what its backward pass reads again.
-EXPERTS = ["--family", "llama", "--layers", "2", "--hidden", "32", "--heads", "4", "--feed-forward", "32", "--sequence", "16", "--vocabulary", "64", "--experts", "4",
-           "--top-k", "2", "--routing", "stacked", "--tied"]
-TIED = ["--family", "gpt", "--layers", "3", "--hidden", "32", "--heads", "4", "--sequence", "32", "--vocabulary", "128", "--tied"]
+EXPERTS = ["--family", "llama", "--layers", "2", "--feed-forward", "32", "--sequence", "16", "--vocabulary", "64", "--experts", "4", "--top-k", "2", "--routing", "stacked", "--tied"]
+TIED = ["--family", "gpt", "--layers", "3", "--sequence", "32", "--vocabulary", "128", "--tied"]
 SCHEDULES = {"gpipe": 2, "1f1b": 4, "zb-h1": 4, "zb-v": 4}
-
-
-def called(command, *arguments, codes=(0,)):
-    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert done.returncode in codes, f"{command} {arguments}: exit {done.returncode}, expected {codes}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 def bytes_of(value):
@@ -77,8 +60,7 @@ def least_held(folder):
 def account_of_files(folder):
     """The account of the files beside that of plans without a limit, of other models."""
     for name, arguments in (("experts", EXPERTS), ("tied", TIED)):
-        model = folder / f"{name}.onnx"
-        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", *arguments, "-o", model], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        model = small_model(folder / f"{name}.onnx", *arguments)
         for schedule, stages in SCHEDULES.items():
             out = folder / f"{name} {schedule}"
             called("search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "sgd", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 8,
@@ -94,17 +76,15 @@ def account_of_files(folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
-        model = folder / "model.onnx"
-        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "gpt", "--layers", "16", "--hidden", "32", "--heads", "4",
-                        "--sequence", "32", "--vocabulary", "64", "-o", model], check=True, timeout=120)
+        with_cluster(folder)
+        model = small_model(folder / "model.onnx", "--family", "gpt", "--layers", "16", "--sequence", "32", "--vocabulary", "64")
         joined = divided = 0
         for case, options in CASES.items():
             free = None
             for share in (None, 0.75, 0.6):
                 out = folder / f"{case.replace(' ', '_')}.{share}"
                 limit = [] if share is None else ["--memory", int(share * free)]
-                done = called("search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, *limit, "-q", "-o", out, codes=(0, 3))
+                done = called("search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, *limit, "-q", "-o", out, code=(0, 3))
                 if done.returncode == 3:
                     continue
                 report = json.loads((out / "report.json").read_text())
@@ -129,8 +109,7 @@ def main():
                 assert f"{len(whole)} of {len(report['pipeline']['chunks'])} chunks are whole" in called("show", out / "report.json").stdout
                 again = folder / "again"
                 called("apply", model, "--cluster", folder / "cluster.json", "--strategy", out / "strategy.json", "-q", "-o", again)
-                for path in sorted(out.iterdir()):
-                    assert path.name == "report.json" or (again / path.name).read_bytes() == path.read_bytes(), f"{case}, {share}: apply writes another {path.name}"
+                same_files(out, again, f"{case}, {share}")
                 called("verify", out)
                 if joined == 1:
                     called("run", out, "--steps", 2, "-q")

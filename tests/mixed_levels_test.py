@@ -1,29 +1,16 @@
 """Chunks of a pipeline whose layers do not all repeat the same: faster than with one level, written, applied, executed, and refused where they are said wrongly."""
 import json
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 
 from tools.independent_step import independent
+from tools.small_steps import AUTOPAR, called, same_files, small_model, with_cluster
 
-AUTOPAR = os.environ["AUTOPAR"]
-SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
-CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
-           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
-           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
-                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
 TRAIN = ["--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 4]
 # Options, and the part of what a plan takes without a limit.
 CASES = {"1f1b": (["--stages", 2], 0.6), "interleaved": (["--stages", 2, "--schedule", "interleaved", "--chunks", 2], 0.5), "there and back": (["--stages", 2, "--schedule", "zb-v"], 0.7)}
-
-
-def called(command, *arguments, code=0):
-    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, f"{command} {arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 def searched(folder, model, *options):
@@ -33,11 +20,6 @@ def searched(folder, model, *options):
     done = subprocess.run(list(map(str, [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", *TRAIN, *options, "-q", "-o", out])), capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 3), f"{options}: exit {done.returncode}\n{done.stderr}"
     return json.loads((out / "report.json").read_text()) if done.returncode == 0 else None
-
-
-def same_files(one, other, name):
-    for path in sorted(one.iterdir()):
-        assert path.name == "report.json" or (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
 
 
 def chunks_of(strategy):
@@ -144,10 +126,8 @@ def pinned(folder, model):
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
-        model = folder / "model.onnx"
-        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "16", "--hidden", "32", "--heads", "4",
-                        "--feed-forward", "64", "--vocabulary", "64", "--sequence", "32", "-o", model], check=True, stdout=subprocess.DEVNULL)
+        with_cluster(folder)
+        model = small_model(folder / "model.onnx", "--family", "llama", "--layers", "16", "--feed-forward", "64", "--vocabulary", "64", "--sequence", "32")
         planned_with_several(folder, model)
         said_wrongly(folder, model)
         pinned(folder, model)

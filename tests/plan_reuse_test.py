@@ -1,28 +1,9 @@
 """Plans that are used again: chunks of a pipeline that take a plan of another one, and strategies that say for what memory they were planned; with levels of recomputation that are said wrongly."""
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 
-AUTOPAR = os.environ["AUTOPAR"]
-SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
-CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
-           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
-           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
-                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
-
-
-def called(command, *arguments, code=0):
-    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, f"{command} {arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def same_files(one, other):
-    for path in sorted(one.iterdir()):
-        assert path.name == "report.json" or (other / path.name).read_bytes() == path.read_bytes(), f"{one.name}: apply writes another {path.name}"
+from tools.small_steps import called, same_files, small_model, with_cluster
 
 
 def with_one_in_flight(folder, model):
@@ -44,7 +25,7 @@ def limit_is_kept(folder, model):
         called("search", model, "--cluster", folder / "cluster.json", *train, *stages, "--memory", limit, "-q", "-o", out)
         assert json.loads((out / "strategy.json").read_text())["memory_limit_bytes"] == limit
         called("apply", model, "--cluster", folder / "cluster.json", "--strategy", out / "strategy.json", "-q", "-o", again)
-        same_files(out, again)
+        same_files(out, again, name)
         seconds = json.loads((out / "report.json").read_text())["cost"]["seconds"]
         priced = json.loads(called("price", model, "--cluster", folder / "cluster.json", "--strategy", out / "strategy.json", "--json").stdout)
         assert abs(priced["seconds"] / seconds - 1) < 1e-12, (name, priced["seconds"], seconds)
@@ -71,10 +52,8 @@ def levels_said_wrongly(folder, model):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
-        model = folder / "model.onnx"
-        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "gpt", "--layers", "2", "--hidden", "32", "--heads", "4",
-                        "--sequence", "16", "--vocabulary", "64", "-o", model], check=True, timeout=120)
+        with_cluster(folder)
+        model = small_model(folder / "model.onnx", "--family", "gpt", "--layers", "2", "--sequence", "16", "--vocabulary", "64")
         with_one_in_flight(folder, model)
         limit_is_kept(folder, model)
         levels_said_wrongly(folder, model)
