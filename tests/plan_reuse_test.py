@@ -1,4 +1,4 @@
-"""Plans that are used again: chunks of a pipeline that take a plan of another one, and strategies that say for what memory they were planned; with levels of recomputation that are said wrongly."""
+"""Plans that are used again: chunks of a pipeline that take a plan of another one, and strategies that say for what memory they were planned; bounds of several forms; with levels of recomputation that are said wrongly."""
 import json
 import pathlib
 import tempfile
@@ -49,6 +49,22 @@ def levels_said_wrongly(folder, model):
         assert not (folder / "wrong").exists()
 
 
+def bound_of_forms(folder, model):
+    """Where numbers of passes and levels of repetition are tried, the bound is one of those that were left out, too, and of those of which nothing fits there is none."""
+    train = ["--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16]
+    out = folder / "form"
+    planned = lambda *options: json.loads((out / "report.json").read_text()) if called("search", model, "--cluster", folder / "cluster.json", *train, *options, "-q", "-o", out,
+                                                                                      code=(0, 3)).returncode == 0 else None
+    free = planned("--micro-batches", 1)["memory"]["peak_bytes"]
+    for share in (1, 0.7, 0.45):
+        limit = ["--memory", int(share * free)]
+        cost = planned("--micro-batches", "auto", *limit)["cost"]
+        of_each = [report["cost"]["seconds"] for count in (1, 2, 4, 8) for level in ("none", "cheap", "full")
+                   if (report := planned("--micro-batches", count, "--recompute", level, *limit)) is not None]
+        assert 0.5 * cost["seconds"] < cost["lower_bound_seconds"] <= min(of_each) * (1 + 1e-9), (share, cost, of_each)
+        assert cost["seconds"] <= min(of_each) * 1.006, (share, cost, of_each)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -57,6 +73,7 @@ def main():
         with_one_in_flight(folder, model)
         limit_is_kept(folder, model)
         levels_said_wrongly(folder, model)
+        bound_of_forms(folder, model)
         print("plans are used again as they are")
 
 

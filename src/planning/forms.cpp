@@ -350,9 +350,15 @@ class Forms {
     const bool has_other = best_ || cutoff_ < kInfinity;
     request.solve.cutoff = worthwhile();
     request.solve.gap = std::max(request.solve.gap, gap_);
-    if (has_other) request.findings = &findings;
+    if (has_other || !is_only_one()) request.findings = &findings;
     request.solve.least_peak = is_only_one();
     auto outcome = search_shown(request, common_);
+    const bool is_late = time_left(request.solve, begin_) == 0;
+    if (!outcome && !has_other && !is_only_one() && is_late) {  // there is no other to turn to
+      request.findings = nullptr;
+      request.solve.time_limit = 0;
+      outcome = search_shown(request, common_);
+    }
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
     request.solve.least_peak = true;
