@@ -189,7 +189,8 @@ class Forms {
   }
 
   // What no plan of the forms beside that of the best plan is faster than. Those that were not
-  // searched take at least what one with less of both takes with all memory.
+  // searched take at least what one with less of both takes with all memory. A search that was
+  // stopped says nothing of what it had not looked at.
   Seconds bound_of_others() const {
     Seconds bound = kInfinity;
     for (std::size_t count = 0; count < counts_.size(); ++count) {
@@ -197,7 +198,9 @@ class Forms {
         const Place at{count, level};
         const bool is_best = at.within(best_at_) && best_at_.within(at);
         const bool is_form = level == 0 || updates_parameters(*best_->request);
-        if (is_form && !is_best && !cannot_fit(at)) bound = std::min(bound, bound_at(at));
+        if (!is_form || is_best || cannot_fit(at)) continue;
+        const Seconds own = bound_at(at);
+        if (own > 0 || !time_is_up()) bound = std::min(bound, own);
       }
     }
     return bound;
