@@ -40,6 +40,10 @@ TEST_CASE("micro-batches in flight are counted as the line has them", "[pipeline
   more.waiting = 30;
   CHECK(stage_memory(line_of("0F0,0I0,0F1,0I1,0F2,0I2,0W0,0W1,0W2"), {more}) == 92);
   CHECK(stage_memory(line_of("0FB0,0FB1"), {chunk}) == 11);
+  // F0 110, F1 220, I0 120, F2 230, ...
+  CHECK(stage_memory(line_of("0F0,0F1,0I0,0F2,0W0,0B1,0I2,0W2"), {{.kept = 110, .waiting = 10}}) ==
+        230);
+  CHECK(stage_memory(line_of("0F0,0B0,0FB1,0FB2"), {{.kept = 12, .waiting = 5}}) == 12);
   // No two chunks have most at one time.
   CHECK(stage_memory(line_of("0F0,0F1,0B0,0B1,1F0,1F1,1B0,1B1"),
                      {{.chunk = 0, .kept = 10}, {.chunk = 1, .kept = 9}}) == 20);

@@ -81,15 +81,6 @@ struct InFlight {
 };
 InFlight in_flight(const PipelineSchedule& schedule);
 
-// What a micro-batch of a chunk leaves in memory.
-struct KeptBytes {
-  Bytes until_backward = 0;  // from the begin of F to the end of B, I or FB
-  Bytes until_weights = 0;   // and to the end of B, W or FB
-};
-// Of each stage the most that its chunks keep at one time. Of a valid schedule; one KeptBytes per
-// chunk.
-std::vector<Bytes> peak_kept(const PipelineSchedule& schedule, const std::vector<KeptBytes>& kept);
-
 struct PassSeconds {
   Seconds forward = 0;           // F
   Seconds backward = 0;          // B

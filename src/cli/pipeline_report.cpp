@@ -216,7 +216,6 @@ std::string chunks_text(const Json& chunks) {
   return to_text(table);
 }
 
-// Throws Json::exception for what is no such report.
 // Of a schedule with backward passes in two parts.
 std::string whole_text(const Json& pipeline) {
   if (!pipeline.contains("whole_backward")) return "";
@@ -226,6 +225,7 @@ std::string whole_text(const Json& pipeline) {
          " chunks are whole: what their two parts hand on does not fit\n";
 }
 
+// Throws Json::exception for what is no such report.
 std::string table_of(const Json& report) {
   const Json& pipeline = report.at("pipeline");
   const Json& cost = report.at("cost");

@@ -111,20 +111,4 @@ InFlight in_flight(const PipelineSchedule& schedule) {
   return found;
 }
 
-std::vector<Bytes> peak_kept(const PipelineSchedule& schedule, const std::vector<KeptBytes>& kept) {
-  AUTOPAR_CHECK(kept.size() == schedule.stage_of_chunk.size(), "KeptBytes not of all chunks");
-  std::vector<Bytes> peaks;
-  for (const StepLine& line : schedule.lines) {
-    Level stage;
-    for (const StepAction& action : line) {
-      const KeptBytes& bytes = kept[static_cast<std::size_t>(action.chunk)];
-      if (makes_activation(action.phase)) stage.rise(bytes.until_backward + bytes.until_weights);
-      if (makes_gradient(action.phase)) stage.rise(-bytes.until_backward);
-      if (ends_gradients(action.phase)) stage.rise(-bytes.until_weights);
-    }
-    peaks.push_back(stage.most);
-  }
-  return peaks;
-}
-
 }  // namespace autopar

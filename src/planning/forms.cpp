@@ -11,6 +11,7 @@
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"
+#include "search/mesh_search.hpp"
 #include "search/no_plan.hpp"
 #include "support/stopwatch.hpp"
 
@@ -33,8 +34,6 @@ Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_p
 constexpr double kNoGain = 1e-3;
 // A form that cannot be faster than the best plan by this part is not searched.
 constexpr double kWorthwhile = 5e-3;
-// Bounds that differ by less than this part are one: what is left of sums in another order.
-constexpr double kRounding = 1e-9;
 // Ops of the forms that are kept at hand, before anything is repeated in them: some 2 KB each.
 constexpr std::size_t kOpsKept = 65536;
 // What part of the memory a plan takes that the limit may have shaped. Measured on the same: those
@@ -104,7 +103,8 @@ class Forms {
       unlimited = std::min(unlimited, form.without_limit);
     }
     Seconds& bound = best_->outcome.lower_bound;
-    if (const Seconds others = bound_of_others(); others < bound * (1 - kRounding)) bound = others;
+    if (const Seconds others = bound_of_others(); others < bound * (1 - kBoundRounding))
+      bound = others;
     return std::move(*best_);
   }
 
