@@ -6,6 +6,7 @@
 //   outcome->strategy, outcome->cost.time(), outcome->lower_bound
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -81,7 +82,14 @@ struct Narrowing {
 // Axes of the meshes that are tried where nothing is said about it; rec tries 4.
 inline constexpr int kDefaultAxes = 3;
 
+struct MeshTrial;
 struct SearchFindings;
+
+// No plan on that mesh takes less.
+struct KnownBound {
+  Mesh mesh;
+  Seconds seconds = 0;
+};
 
 struct SearchRequest {
   const Graph& graph;
@@ -128,6 +136,10 @@ struct SearchRequest {
   // Gets what a search finds out, also one that ends without a plan. The caller has others to turn
   // to: a search that is stopped without a plan then asks no baseline for one.
   SearchFindings* findings = nullptr;
+  // Meshes on which nothing is below `solve.cutoff` by these are not looked at.
+  std::vector<KnownBound> known_bounds = {};
+  // Called with what became of each mesh, whenever meshes were searched together.
+  std::function<void(const std::vector<MeshTrial>&)> tell = {};
 
   // What is minimised, of a plan.
   Seconds objective(const StrategyCost& cost) const;

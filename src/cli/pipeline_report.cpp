@@ -10,6 +10,7 @@
 #include "cli/outputs.hpp"
 #include "json/parse.hpp"
 #include "report/contradiction.hpp"
+#include "support/counted.hpp"
 
 namespace autopar::cli {
 
@@ -243,10 +244,10 @@ std::string table_of(const Json& report) {
             "\n";
   }
   return report.at("model").at("name").get<std::string>() + " on " +
-         cluster.at("name").get<std::string>() + ": " + std::to_string(stages) + " stages of " +
-         std::to_string(devices / std::max<std::int64_t>(stages, 1)) + " devices, " +
-         std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches") +
-         ", schedule " + pipeline.at("schedule").get<std::string>() + chunks + "\n\n" +
+         cluster.at("name").get<std::string>() + ": " + counted(stages, "stage") + " of " +
+         counted(devices / std::max<std::int64_t>(stages, 1), "device") + ", " +
+         counted(micro_batches, "micro-batch", "micro-batches") + ", schedule " +
+         pipeline.at("schedule").get<std::string>() + chunks + "\n\n" +
          chunks_text(pipeline.at("chunks")) + "\n  a step takes " + format_seconds(seconds) +
          ", of which stages wait for " + format_percent(pipeline.at("bubble_rate").get<double>()) +
          "; the fullest stage takes " +

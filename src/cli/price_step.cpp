@@ -8,6 +8,7 @@
 #include "autopar/report.hpp"
 #include "cli/show_step.hpp"
 #include "exec/wiring.hpp"
+#include "support/counted.hpp"
 
 namespace autopar::cli {
 
@@ -321,9 +322,8 @@ std::string step_price_table(const Step& step, const std::vector<PlanFile>& file
                           format_seconds(price.seconds - line.busy), format_bytes(line.sent),
                           format_bytes(static_cast<double>(line.memory))});
   }
-  return to_text(programs) + "\n" + to_text(lines) + "\n  " + std::to_string(step.world_size) +
-         " ranks, " + std::to_string(step.micro_batches) +
-         (step.micro_batches == 1 ? " micro-batch: " : " micro-batches: ") +
+  return to_text(programs) + "\n" + to_text(lines) + "\n  " + counted(step.world_size, "rank") +
+         ", " + counted(step.micro_batches, "micro-batch", "micro-batches") + ": " +
          format_seconds(price.seconds) + ", " + kIdealPrices + "\n";
 }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "support/counted.hpp"
+
 namespace autopar::cli {
 
 namespace {
@@ -37,8 +39,7 @@ std::string excuse_of(const RunReport& report) {
     if (first == nullptr) first = &output;
   }
   if (first == nullptr) return "";
-  return "  " + std::to_string(elements) + " elements of " + std::to_string(outputs) +
-         (outputs == 1 ? " output" : " outputs") +
+  return "  " + counted(elements, "element") + " of " + counted(outputs, "output") +
          " are excused: rounding may carry numbers across jumps (for '" + first->name +
          "': " + first->jump + "); --strict excuses none\n";
 }

@@ -6,6 +6,7 @@
 #include "autopar/report.hpp"
 #include "cli/show_json.hpp"
 #include "cli/show_program.hpp"
+#include "support/counted.hpp"
 
 namespace autopar::cli {
 
@@ -46,10 +47,9 @@ std::string values_text(const Step& step) {
 }  // namespace
 
 Result<std::string> show_step(const Step& step, const std::vector<PlanFile>& files, bool all_ops) {
-  std::string text = "step of " + std::to_string(step.programs.size()) + " programs for " +
-                     std::to_string(step.world_size) + " ranks, " +
-                     std::to_string(step.micro_batches) +
-                     (step.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+  std::string text = "step of " + counted(step.programs.size(), "program") + " for " +
+                     counted(step.world_size, "rank") + ", " +
+                     counted(step.micro_batches, "micro-batch", "micro-batches") +
                      (step.copies > 1 ? " of " + std::to_string(step.copies) + " copies" : "") +
                      (step.reference == StepReference::kPasses
                           ? ", whose passes are not those of the whole batch\n"

@@ -314,9 +314,11 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     c.sent_bytes = runs * sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
-  const bool has_temporaries = exchanges_halos(rule, assignment) || is_moving(rule, assignment) ||
-                               state_->is_log_sum_of_parts(op);
-  if (has_temporaries) price.temporaries = peak_of_temporaries(program, kernels);
+  // Where element by element is fused, what goes from one exchange to another lies in memory.
+  const bool is_fused = state_->cluster.profile.fuses_elementwise &&
+                        !exchanges_halos(rule, assignment) && !is_moving(rule, assignment);
+  price.temporaries =
+      peak_of_temporaries(program, is_fused ? fused_between_exchanges(program) : kernels);
   return price;
 }
 

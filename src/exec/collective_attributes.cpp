@@ -5,6 +5,7 @@
 
 #include "exec/reduce.hpp"
 #include "exec/tensors.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -91,7 +92,7 @@ Status verify_all(const CollectiveAttributes& a, int ranks) {
   if (!partition) {
     return input_error("groups " + to_text(a.groups) + " do not hold each of the ranks 0.." +
                        std::to_string(ranks - 1) + " exactly once: is the plan for " +
-                       std::to_string(ranks) + " rank" + (ranks == 1 ? "" : "s") + "?");
+                       counted(ranks, "rank") + "?");
   }
   return Ok{};
 }

@@ -16,6 +16,7 @@
 #include "autopar/errors.hpp"
 #include "io/import/proto_op.hpp"
 #include "json/parse.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 namespace {
@@ -150,8 +151,7 @@ Result<std::optional<IntList>> GroupLists::take(onnx::NodeProto& node) {
   const std::int64_t place = reference->i();
   if (place < 0 || place >= static_cast<std::int64_t>(lists_->size())) {
     return input_error(where + "a place in metadata_props " + kGroupsKey + ", which has " +
-                       std::to_string(lists_->size()) + (lists_->size() == 1 ? " list" : " lists") +
-                       ", found " + std::to_string(place));
+                       counted(lists_->size(), "list") + ", found " + std::to_string(place));
   }
   reference->Clear();
   reference->set_name("groups");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/counted.hpp"
+
 namespace autopar {
 namespace {
 
@@ -38,10 +40,6 @@ Result<Document> parse(std::string_view text, const std::string& file) {
   } catch (const nlohmann::json::exception& exception) {
     return input_error(where + "is not JSON: " + message_of(exception));
   }
-}
-
-std::string counted(std::size_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 bool is_short_and_flat(const nlohmann::json& list) {

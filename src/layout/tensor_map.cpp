@@ -2,13 +2,11 @@
 
 #include <optional>
 
+#include "support/counted.hpp"
+
 namespace autopar {
 
 namespace {
-
-std::string devices_text(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " device" : " devices");
-}
 
 // The mesh axes, outermost first, that together number the same devices as an axis of a device
 // matrix whose neighbours are `stride` devices apart; nothing where the mesh is cut otherwise.
@@ -39,8 +37,8 @@ Result<std::vector<AxisList>> read_tensor_map(const std::vector<std::int64_t>& d
     }
   }
   if (devices != mesh.size()) {
-    return input_error(matrix + " has " + devices_text(devices) + ", the mesh " + to_text(mesh) +
-                       " has " + devices_text(mesh.size()));
+    return input_error(matrix + " has " + counted(devices, "device") + ", the mesh " +
+                       to_text(mesh) + " has " + counted(mesh.size(), "device"));
   }
   std::vector<AxisList> dims(tensor_map.size());
   std::vector<bool> taken(device_matrix.size(), false);

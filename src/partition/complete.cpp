@@ -4,16 +4,12 @@
 #include <set>
 
 #include "partition/collectives.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 namespace {
 
 std::string type_and_name(const Op& op) { return op.type + " '" + op.name + "'"; }
-
-// "seq of 12 collectives".
-std::string counted(std::size_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 class Completion {
  public:

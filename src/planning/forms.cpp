@@ -122,6 +122,7 @@ class Forms {
     bool may_fit = true;        // false: nothing was found, and not since it would be no cheaper
     bool nothing_fits = false;  // proven
     Seconds bound = 0;          // no plan of it takes less
+    std::vector<KnownBound> meshes = {};  // as without_limit, of each
   };
 
   // Nothing repeated, in as few passes as that fits in; then with more and more repeated in fewer
@@ -213,6 +214,26 @@ class Forms {
       bound = std::max(bound, at.within(form.at) ? form.bound : form.without_limit);
     }
     return bound;
+  }
+
+  static std::vector<KnownBound> bounds_of(const std::vector<MeshTrial>& trials) {
+    std::vector<KnownBound> bounds;
+    for (const MeshTrial& trial : trials) {
+      if (!says_something(trial.end)) continue;
+      bounds.push_back({trial.mesh, trial.unlimited_lower_bound});
+    }
+    return bounds;
+  }
+
+  // By forms with less of both.
+  std::vector<KnownBound> known_bounds(const Place& at) const {
+    std::vector<KnownBound> bounds;
+    for (const Form& form : forms_) {
+      if (form.at.within(at)) {
+        bounds.insert(bounds.end(), form.meshes.begin(), form.meshes.end());
+      }
+    }
+    return bounds;
   }
 
   bool is_vain(const Place& at) const {
@@ -340,6 +361,7 @@ class Forms {
 
   Result<Form> plan(std::unique_ptr<Inputs> inputs, const Place& at) {
     const Recompute recompute = levels_[at.level];
+    if (common_.trace && !is_only_one()) tell_of_form(inputs->model.graph.passes, recompute);
     AUTOPAR_TRY(request, request_of(*inputs, pins_, options_, common_));
     const bool dumps = !options_.dump_file.empty() && tried_.empty() && request.mesh;
     if (dumps) {
@@ -352,6 +374,7 @@ class Forms {
     SearchFindings findings;
     const bool has_other = best_ || cutoff_ < kInfinity;
     request.solve.cutoff = worthwhile();
+    request.known_bounds = known_bounds(at);
     request.solve.gap = std::max(request.solve.gap, gap_);
     if (has_other || !is_only_one()) request.findings = &findings;
     request.solve.least_peak = is_only_one();
@@ -364,6 +387,7 @@ class Forms {
     }
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
+    request.known_bounds.clear();
     request.solve.least_peak = true;
     PlanTrial trial{inputs->model.graph.passes, name_of(recompute), 0, best_.has_value()};
     if (!outcome) {
@@ -385,7 +409,8 @@ class Forms {
                   findings.unlimited_lower_bound,
                   is_any_pruned(findings),
                   proves_nothing_fits(findings),
-                  std::max(findings.unlimited_lower_bound, bound_of(findings))};
+                  std::max(findings.unlimited_lower_bound, bound_of(findings)),
+                  bounds_of(findings.trials)};
     }
     clock_.end_search(*outcome);
     trial.cost = outcome->cost.time();
@@ -393,7 +418,8 @@ class Forms {
     const Form form{.at = at,
                     .may_gain = updates_parameters(request) && limit_binds(request, *outcome),
                     .without_limit = outcome->unlimited_lower_bound,
-                    .bound = outcome->lower_bound};
+                    .bound = outcome->lower_bound,
+                    .meshes = bounds_of(outcome->trials)};
     if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
       best_at_ = at;

@@ -10,6 +10,7 @@
 #include "autopar/report.hpp"
 #include "planning/logging.hpp"
 #include "planning/trace.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -69,8 +70,8 @@ void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model)
 }
 
 // With --trace: what each stage did on each mesh, in milliseconds where prices are seconds.
-void tell_of_stages(const SearchOutcome& outcome) {
-  for (const MeshTrial& trial : outcome.trials) {
+void tell_of_stages(const std::vector<MeshTrial>& trials) {
+  for (const MeshTrial& trial : trials) {
     if (trial.stages.empty()) continue;
     std::cerr << "mesh " << to_text(trial.mesh) << ": " << name_of(trial.end)
               << (trial.end == TrialEnd::kPlan ? std::string("; ") + name_of(trial.solve_end) : "")
@@ -80,6 +81,11 @@ void tell_of_stages(const SearchOutcome& outcome) {
 }
 
 }  // namespace
+
+void tell_of_form(std::int64_t passes, Recompute recompute) {
+  std::cerr << "form: " << counted(passes, "pass", "passes") << ", recompute " << name_of(recompute)
+            << '\n';
+}
 
 Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
                     const std::string& model) {
@@ -98,10 +104,11 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
 Result<SearchOutcome> search_shown(SearchRequest& request, const CommonOptions& common) {
   ProgressLine line(common.quiet, request.cost_model);
   request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
+  if (common.trace) request.tell = tell_of_stages;
   auto outcome = search(request);
   request.solve.progress = nullptr;
+  request.tell = nullptr;
   if (outcome) tell_of_trials(*outcome, request.cost_model);
-  if (outcome && common.trace) tell_of_stages(*outcome);
   return outcome;
 }
 

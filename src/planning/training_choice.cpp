@@ -12,6 +12,7 @@
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
 #include "planning/weights_fit.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -110,7 +111,8 @@ Result<ImportedModel> import_rebatched(const std::string& model, const TrainingC
   auto rebatched =
       rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch, is_frozen);
   const auto why = [&](const Error& error) {
-    return input_error(model + ": " + error.message + ", so --batch " +
+    const bool names_it = error.message.rfind(model + ": ", 0) == 0;
+    return input_error((names_it ? "" : model + ": ") + error.message + ", so --batch " +
                        std::to_string(choice.batch) +
                        " cannot take the place of the model's own batch; export the model with a "
                        "symbolic batch, or with that one (as it stands: " +
@@ -142,10 +144,11 @@ Result<ImportedModel> import_on_batch(const std::string& model, const ImportOpti
   if (!own) return imported;  // a symbol says the batch
   AUTOPAR_TRY(op, op_of_own_batch(own->graph, imported->graph, options.batch_dim));
   if (!op) return imported;
-  return input_error(model + ": " + *op +
-                     ": its constant says the model's own batch, which mixes or repeats samples "
-                     "with --batch " +
-                     std::to_string(options.batch) + "; export the model with a symbolic batch");
+  return input_error(
+      model + ": " + *op +
+      ": its constant says the model's own batch, which mixes, repeats or leaves out samples "
+      "with --batch " +
+      std::to_string(options.batch) + "; export the model with a symbolic batch");
 }
 
 namespace {
@@ -404,11 +407,12 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
 
 void tell_of_training(const TrainingStep& step) {
   const TrainingFacts& facts = step.facts;
-  logging::info(
-      "training step: {} ops, loss '{}', {} data inputs, {} parameters, {} optimizer states, "
-      "{} running statistics",
-      step.graph.ops.size(), facts.loss, facts.data.size(), facts.parameters.size(),
-      facts.states.size(), facts.statistics.size());
+  logging::info("training step: {}, loss '{}', {}, {}, {}, {}",
+                counted(step.graph.ops.size(), "op"), facts.loss,
+                counted(facts.data.size(), "data input"),
+                counted(facts.parameters.size(), "parameter"),
+                counted(facts.states.size(), "optimizer state"),
+                counted(facts.statistics.size(), "running statistic"));
   logging::debug("parameters: {}", names(facts.parameters));
   if (!facts.statistics.empty()) logging::debug("running statistics: {}", names(facts.statistics));
   if (!facts.frozen.empty()) logging::debug("frozen: {}", names(facts.frozen));

@@ -8,6 +8,7 @@
 #include "report/contradiction.hpp"
 #include "report/propagation.hpp"
 #include "report/unit.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -54,7 +55,7 @@ std::string verdict_on_others(const Report& r) {
 // Of which the bound says nothing.
 std::string meshes_text(std::size_t count, const char* why) {
   if (count == 0) return "";
-  return ", " + std::to_string(count) + (count == 1 ? " mesh " : " meshes ") + why;
+  return ", " + counted(count, "mesh", "meshes") + " " + why;
 }
 
 std::string verdict(const Report& r) {
@@ -234,8 +235,7 @@ std::string tried(const Report& r) {
   std::string text = "  planned as";
   for (const PlanTrial& trial : r.tried) {
     const bool first = &trial == &r.tried.front();
-    text += (first ? " " : ", ") + std::to_string(trial.micro_batches) +
-            (trial.micro_batches == 1 ? " pass" : " passes") +
+    text += (first ? " " : ", ") + counted(trial.micro_batches, "pass", "passes") +
             (trial.recompute == "none" ? "" : ", recompute " + trial.recompute) +
             (trial.moving ? ", with moving parts" : "") +
             (trial.of_parts ? ", of like parts" : "") + ": " +

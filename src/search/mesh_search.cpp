@@ -107,6 +107,17 @@ MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
     : request(request), searcher(searcher), reach(reach), effort(request.solve.effort) {
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
+  if (searcher.proves_bound) leave_those_known();
+}
+
+void MeshSearch::leave_those_known() {
+  for (MeshTrial& trial : outcome.trials) {
+    for (const KnownBound& known : request.known_bounds) {
+      if (!(known.mesh == trial.mesh) || known.seconds < request.solve.cutoff) continue;
+      trial.lower_bound = trial.unlimited_lower_bound = known.seconds;
+      trial.end = TrialEnd::kPruned;
+    }
+  }
 }
 
 // Large problems take much memory.

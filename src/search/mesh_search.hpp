@@ -100,6 +100,7 @@ struct MeshSearch {
   void note_bound();
 
  private:
+  void leave_those_known();
   Allowance allowance_of_mesh(Seconds time) const;
   Result<std::unique_ptr<Begun>> price(MeshTrial& trial, Seconds time) const;
   SolveOptions options_within(Seconds time) const;

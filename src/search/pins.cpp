@@ -4,6 +4,7 @@
 #include <set>
 
 #include "search/counts.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -69,7 +70,7 @@ std::string listed(const std::vector<Spec>& specs, const Mesh& mesh) {
   }
   if (specs.size() <= kMost) return text;
   const std::size_t others = specs.size() - kMost;
-  return text + " or in " + std::to_string(others) + (others == 1 ? " other way" : " other ways");
+  return text + " or in " + counted(others, "other way");
 }
 
 const Spec& at_port(const OpSpecs& specs, const PortPin& pin) {

@@ -115,6 +115,7 @@ Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& se
         return trial.end == TrialEnd::kNothingFound || trial.end == TrialEnd::kNotTried;
       });
   state.outcome.interrupted |= is_open && state.stopped();
+  if (request.tell) request.tell(trials);
   if (request.findings != nullptr) {
     *request.findings = state.findings();
   } else if (state.best == kInfinity && state.outcome.interrupted) {

@@ -131,6 +131,7 @@ class WeightedSearch {
     SearchFindings findings;
     asked.weights = weights;
     asked.findings = &findings;
+    asked.known_bounds.clear();  // those are of times
     asked.solve.cutoff = std::min(asked.solve.cutoff, best_.cost.step->busy.weighted(weights));
     asked.solve.effort *= kLaterEffort;
     asked.solve.until = kLaterUntil;

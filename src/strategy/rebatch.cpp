@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "ops/table.hpp"
+
 namespace autopar {
 namespace {
 
@@ -92,10 +94,9 @@ class Rebatch {
     return std::nullopt;
   }
 
-  // See op_of_own_batch(). The first op that makes of one sample as many as of the own batch, since
-  // what it reads beside them is that long: a constant or a weight, or what it is told to expand
-  // to.
-  std::optional<std::string> repeats_one(const Graph& twin) {
+  // See op_of_own_batch(). The first op that makes as much on the batch of the twin as on the own,
+  // or reads as much along it: a constant or a weight, or what it is told to make.
+  std::optional<std::string> keeps_batch(const Graph& twin, std::int64_t batch) {
     if (!begin()) return std::nullopt;
     for (changed_ = true; changed_;) {
       changed_ = false;
@@ -103,19 +104,54 @@ class Rebatch {
     }
     std::map<std::string, const Value*> twins;
     for (const Value& value : twin.values) twins[value.name] = &value;
+    const auto keeps = [&](ValueId id, std::size_t d) {
+      const Value& value = graph().value(id);
+      const auto other = twins.find(value.name);
+      if (other == twins.end() || other->second->shape.size() != value.shape.size()) return false;
+      const std::int64_t extent = value.shape[d];
+      return extent > 1 && extent * batch / before_ != other->second->shape[d] &&
+             other->second->shape[d] == extent;
+    };
     for (std::size_t o = 0; o < graph().ops.size(); ++o) {
       for (ValueId output : graph().ops[o].outputs) {
         if (!output.valid()) continue;
-        const auto other = twins.find(graph().value(output).name);
-        const Shape& shape = graph().value(output).shape;
-        if (other == twins.end() || other->second->shape.size() != shape.size()) continue;
-        for (std::size_t d = 0; d < shape.size(); ++d) {
-          const bool is_whole = of_batch_[output.index()][d] && shape[d] == before_;
-          if (is_whole && other->second->shape[d] == before_) return label(o);
+        for (std::size_t d = 0; d < graph().value(output).shape.size(); ++d) {
+          if (of_batch_[output.index()][d] && keeps(output, d)) return label(o);
         }
       }
+      if (looks_up_samples(o)) return label(o);
+      const std::set<int> factors = factors_of(o);
+      bool reads = false;
+      each_dim(o, [&](ValueId id, std::size_t d, const TensorFactors& dims) {
+        reads =
+            reads || (is_constant(id) && factors.count(outermost(dims, d)) != 0 && keeps(id, d));
+      });
+      if (reads) return label(o);
     }
     return std::nullopt;
+  }
+
+  // By constant numbers of theirs, several at once: those of the own batch.
+  bool looks_up_samples(std::size_t o) const {
+    static const std::set<std::string> kTypes = {"Gather",          "GatherND",  "GatherElements",
+                                                 "ScatterElements", "ScatterND", "Slice"};
+    const Op& op = graph().ops[o];
+    if (!op.domain.empty() || kTypes.count(op.type) == 0) return false;
+    bool lost = false;
+    const Rule& rule = rule_at(o);
+    const Value& data = graph().value(op.inputs[0]);
+    std::size_t along = 0;
+    for (std::size_t d = 0; d < data.shape.size(); ++d) {
+      const bool runs = !rule.inputs.empty() && outermost(rule.inputs[0], d) >= 0;
+      if (!of_batch_[op.inputs[0].index()][d] || runs || data.shape[d] == 1) continue;
+      lost = true;
+      along = d;
+    }
+    if (!lost) return false;
+    if (op.type == "Slice") return graph().value(op.outputs[0]).shape[along] > 1;
+    const Value& places = graph().value(op.inputs[1]);
+    return places.kind != ValueKind::kInput && !places.producer.valid() &&
+           element_count(places.shape) > 1;
   }
 
   bool never(const Op&, const std::vector<std::int64_t>&) const { return false; }
@@ -374,11 +410,17 @@ class Rebatch {
     return Ok{};
   }
 
+  static bool counts_classes(const Op& op, std::size_t port) {
+    return op.type == "OneHot" && port == 1;
+  }
+
   // Whole shapes that ops are told.
   Result<bool> restate_target(OpId id, std::size_t port) {
     const Op op = graph().op(id);
+    const bool repeats = op.type == "Tile" && port == 1;
     const bool tells = ((op.type == "Reshape" || op.type == "Expand") && port == 1) ||
-                       (op.type == "Resize" && port == 3);
+                       (op.type == "Resize" && port == 3) || repeats ||
+                       (op.type == "AffineGrid" && port == 1) || counts_classes(op, port);
     const ValueId output = op.outputs[0];
     if (!tells || !is_of_batch(output)) return false;
     const auto target = constant_ints(graph(), op, port);
@@ -387,7 +429,18 @@ class Rebatch {
     std::vector<std::int64_t> stated = *target;
     const std::size_t skipped = shape.size() - std::min(shape.size(), stated.size());
     for (std::size_t d = 0; d < stated.size(); ++d) {
-      if (of_batch_[output.index()][d + skipped] && stated[d] > 1) stated[d] = shape[d + skipped];
+      if (!of_batch_[output.index()][d + skipped] || stated[d] <= 1) continue;
+      if (!repeats) stated[d] = shape[d + skipped];
+      if (repeats && !of_batch_[op.inputs[0].index()][d]) {
+        stated[d] = shape[d] / std::max<std::int64_t>(1, graph().value(op.inputs[0]).shape[d]);
+      }
+    }
+    if (counts_classes(op, port)) {
+      const auto axis = normal_axis(op.int_attribute("axis", -1), shape.size());
+      stated = {shape[*axis]};
+      if (stated == *target) return false;
+      give(id, port, int64_tensor({}, stated));
+      return true;
     }
     if (stated == *target) return false;
     give(id, port, int64_tensor({static_cast<std::int64_t>(stated.size())}, stated));
@@ -558,10 +611,8 @@ Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph
   const auto alone = of_other.find_reshape(own, &Rebatch::reshapes_batch, &Rebatch::never);
   if (alone) return alone;
   AUTOPAR_TRY(own_rules, rules_of(own));
-  if (other_batch == 1) {
-    const auto op = Rebatch(own, own_rules, batch_dim, 1).repeats_one(other);
-    if (op) return op;
-  }
+  const auto op = Rebatch(own, own_rules, batch_dim, 1).keeps_batch(other, other_batch);
+  if (op) return op;
   return Rebatch(own, own_rules, batch_dim, 1)
       .find_reshape(other, &Rebatch::never, &Rebatch::states_batch);
 }

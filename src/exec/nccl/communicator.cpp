@@ -7,6 +7,7 @@
 
 #include "exec/collective_math.hpp"
 #include "exec/reduce.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -343,7 +344,7 @@ Result<std::string> nccl_version() {
   const cudaError_t error = libraries.cuda.device_count(&gpus);
   if (error != cudaSuccess) found += std::string(" (") + libraries.cuda.error_string(error) + ")";
   if (error == cudaSuccess && gpus > 0) {
-    found = std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs");
+    found = counted(gpus, "GPU");
   }
   return "NCCL " + nccl_version_text(libraries.nccl_version) + ", CUDA runtime " +
          std::to_string(libraries.cuda_version / 1000) + "." +

@@ -88,7 +88,9 @@ Status check_onnx(onnx::ModelProto& model, const std::string& where) {
   } catch (const std::bad_alloc&) {
     throw;  // no fault of the model
   } catch (const std::exception& exception) {
-    return input_error(where + ": ONNX refuses the graph: " + exception.what());
+    std::string why = exception.what();
+    why.erase(why.find_last_not_of(" \n") + 1);
+    return input_error(where + ": ONNX refuses the graph: " + why);
   }
   auto* infos = model.mutable_graph()->mutable_value_info();
   if (infos->size() > known) infos->DeleteSubrange(known, infos->size() - known);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/import/elaborator.hpp"
+#include "io/import/passes.hpp"
 #include "io/import/pool_ceiling.hpp"
 #include "io/import/proto_op.hpp"
 #include "ops/table.hpp"
@@ -318,6 +319,12 @@ Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& 
                         : is_silent(types[i], op) ? declared_type(node, name)
                                                   : output_type(types[i], name));
     outputs.push_back(std::move(output));
+  }
+  if (op.domain.empty() && op.type == "Einsum" && outputs.front().shape) {
+    std::vector<Shape> operands;
+    for (ValueId input : op.inputs) operands.push_back(graph_.value(input).shape);
+    const auto shape = einsum_shape(op.string_attribute("equation", ""), operands);
+    if (shape) outputs.front().shape = shape;
   }
   return outputs;
 }

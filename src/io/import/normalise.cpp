@@ -37,6 +37,7 @@ std::vector<std::string> normalise(Graph& graph) {
   produce_outputs(n);
   remove_identities(n);
   split_gemms(n);
+  squeeze_einsums(n);
   make_shapes_explicit(n);
   make_operands_explicit(n);
   merge_constants(n);

@@ -2,6 +2,7 @@
 // graph that verify() accepts, except that dead values stay until remove_dead_code().
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,12 @@ void remove_identities(Normalisation& n);
 // Gemm -> Gemm [Mul] [Add]: the product alone, with the operands as the user stores them, then what
 // is added. The product has the user's name; the others are "<name>/scale", "<name>/add".
 void split_gemms(Normalisation& n);
+// Einsums whose operands have one size, or all 1, at each letter: dimensions of 1 that are
+// broadcast leave their operand by a Reshape before it.
+void squeeze_einsums(Normalisation& n);
+// What an Einsum of such operands makes, broadcasting as runtimes do. Nothing where its output has
+// an ellipsis, or the operands do not fit the equation.
+std::optional<Shape> einsum_shape(const std::string& equation, const std::vector<Shape>& operands);
 // Squeeze, Unsqueeze, Flatten and Reshape -> Reshape; its target and that of Expand are constants
 // without 0 or -1.
 void make_shapes_explicit(Normalisation& n);

@@ -6,6 +6,7 @@
 
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "support/counted.hpp"
 
 namespace autopar {
 
@@ -60,8 +61,7 @@ std::string to_text(const PipelineForm& form) {
     text += ", " + std::to_string(form.chunks_per_stage) + " chunks each";
   }
   if (form.micro_batches == 0) return text;
-  return text + ", " + std::to_string(form.micro_batches) +
-         (form.micro_batches == 1 ? " micro-batch" : " micro-batches");
+  return text + ", " + counted(form.micro_batches, "micro-batch", "micro-batches");
 }
 
 Result<std::int64_t> parse_count(const std::string& text, const std::string& option) {

@@ -12,6 +12,7 @@
 #include "planning/pipelines/room.hpp"
 #include "search/bound_beside.hpp"
 #include "search/no_plan.hpp"
+#include "support/counted.hpp"
 #include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
 
@@ -366,8 +367,7 @@ class Pipelines {
               ": " + why.substr(0, own);
     }
     if (untold > 0) {
-      text += "; " + std::to_string(untold) +
-              (untold == 1 ? " more form has" : " more forms have") + " none either";
+      text += "; " + counted(untold, "more form has", "more forms have") + " none either";
     }
     return text + advice;
   }
