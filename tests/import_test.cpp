@@ -107,6 +107,24 @@ TEST_CASE("gemm becomes a product as it is stored and a sum", "[import]") {
                "y[4,16] = Gemm(x, w) # fc\n");
 }
 
+TEST_CASE("an Einsum broadcasts as runtimes do, by operands without those dimensions", "[import]") {
+  check_import(R"(g (float[1,4,6] q, float[8,5,6] k) => (float[8,4,5] s) {
+      [dot] s = Einsum <equation = "bqd, bkd -> bqk"> (q, k)
+    })",
+               "q/squeezed[4,6] = Reshape(q, [4,6]) # dot/squeeze\n"
+               "s[8,4,5] = Einsum(q/squeezed, k) # dot\n");
+  // What is 1 long everywhere stays, as does what an ellipsis stands for.
+  check_import(R"(g (float[1,4] a, float[1,5] b) => (float[1,4,5] s) {
+      [outer] s = Einsum <equation = "bi,bj->bij"> (a, b)
+    })",
+               "s[1,4,5] = Einsum(a, b) # outer\n");
+  check_import(R"(g (float[2,1,6] a, float[2,3,6] b) => (float[2,3] s) {
+      [rows] s = Einsum <equation = "...kd,...kd->...k"> (a, b)
+    })",
+               "a/squeezed[2,6] = Reshape(a, [2,6]) # rows/squeeze\n"
+               "s[2,3] = Einsum(a/squeezed, b) # rows\n");
+}
+
 TEST_CASE("identities and dropout go, graph outputs keep their names", "[import]") {
   check_import(R"(g (float[4] x) => (float[4] y) {
       a = Identity(x)
@@ -399,6 +417,9 @@ TEST_CASE("inputs whose shapes do not fit together are refused", "[import]") {
     int opset = 18;
   };
   const std::vector<WrongModel> models = {
+      {"float[1,3,5,5] x, float[3,2,3,3] w",
+       "ConvTranspose <auto_pad = \"SAME_UPPER\", strides = [2,2], output_padding = [1,1]> (x, w)",
+       "'output_padding' [1,1]; expected one of them"},
       {"float[1,4,8,8] x, float[6,3,3,3] w", "Conv <group = 2> (x, w)",
        "op 'n' (Conv): dimension 1 of its input 1 (W) is 3; expected 2 (channels), since dimension "
        "1 of input 0 (X) is 4 and group is 2"},

@@ -355,6 +355,40 @@ TEST_CASE("what repeats one sample as often as the own batch is long is found", 
   CHECK(stale(on(3, false, 1, 3), on(1, false, 1, 1)).empty());
 }
 
+TEST_CASE("what reads or makes samples of the own batch alone is found", "[rebatch]") {
+  const auto stale = [](const auto& on, std::int64_t other) {
+    return op_of_own_batch(on(8), on(other), 0).value().value_or("");
+  };
+  const auto resizes = [](std::int64_t batch) {
+    GraphWriter b;
+    const ValueId x = b.op("Relu", {b.input("X", {batch, 3, 4, 4})}, {batch, 3, 4, 4});
+    b.graph.outputs = {b.op("Resize", {x, ValueId(), ValueId(), b.ints("s", {8, 3, 8, 8})},
+                            {8, 3, 8, 8}, {{"mode", std::string("nearest")}}, "up")};
+    return std::move(b.graph);
+  };
+  CHECK(stale(resizes, 16) == "op 'up' (Resize)");
+  CHECK(stale(resizes, 4) == "op 'up' (Resize)");
+  const auto looks_up = [](std::int64_t batch, std::vector<std::int64_t> rows) {
+    GraphWriter b;
+    const ValueId x = b.op("Relu", {b.input("X", {batch, 6})}, {batch, 6});
+    const auto count = static_cast<std::int64_t>(rows.size());
+    b.graph.outputs = {
+        b.op("Gather", {x, b.ints("i", rows)}, {count, 6}, {{"axis", std::int64_t{0}}}, "rows")};
+    return std::move(b.graph);
+  };
+  const auto halves = [&](std::int64_t batch) { return looks_up(batch, {0, 1, 2, 3}); };
+  const auto first = [&](std::int64_t batch) { return looks_up(batch, {0}); };
+  CHECK(stale(halves, 16) == "op 'rows' (Gather)");
+  CHECK(stale(first, 16).empty());
+  const auto scales = [](std::int64_t batch) {
+    GraphWriter b;
+    const ValueId x = b.input("X", {batch, 4, 6});
+    b.graph.outputs = {b.op("Relu", {x}, {batch, 4, 6})};
+    return std::move(b.graph);
+  };
+  CHECK(stale(scales, 16).empty());
+}
+
 TEST_CASE("what has no other batch is refused by the op", "[rebatch]") {
   GraphWriter two;
   two.graph.outputs = {two.op("Relu", {two.input("X", {6, 4})}, {6, 4}),

@@ -94,6 +94,7 @@ struct Deviation {
 // What training programs can be told, as far as a plan keeps to it.
 struct ParallelForm {
   std::int64_t data = 1, tensor = 1, context = 1, expert = 1;
+  std::int64_t expert_tensor = 1;  // devices of `tensor` over which each expert is split
   std::int64_t stages = 1, chunks_per_stage = 1;
   bool sequence = false;  // split between the products, over the devices of tensor parallelism
   int zero = 0;           // 0 to 3

@@ -113,6 +113,7 @@ struct SearchRequest {
   bool phases_apart = false;
   Pins pins = {};
   std::map<ValueId, StoredRule> stored_rules = {};
+  std::optional<int> zero = {};  // the level that these are of
   // Outputs that leave as an input comes, as those of `updates` do: the model is one of several
   // that follow each other and are planned alike.
   std::map<ValueId, ValueId> leaves_as = {};

@@ -42,7 +42,7 @@ Status check_model_sha256(const std::string& path, const std::string& found,
   if (expected.empty() || found == expected) return Ok{};
   return input_error(path +
                      ": not the model that the plan was made of (SHA-256 differs); make the plan "
-                     "again, or say --model FILE");
+                     "again, or give the file as it was then (--model FILE)");
 }
 
 Result<std::string> model_of_plan(const std::string& given, const std::string& plan,

@@ -52,13 +52,13 @@ Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
 namespace {
 
 // Exp writes where what it reads lay, if nothing reads that later.
+template <class MayGo>
 Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::size_t>& last,
-                 const std::vector<char>& kept) {
+                 const MayGo& may_go) {
   const Op& op = program.ops[o];
   if (op.type != "Exp" || !op.domain.empty()) return 0;
   const ValueId from = op.inputs[0], to = op.outputs[0];
-  const bool is_free = program.value(from).producer.valid() && last[from.index()] == o &&
-                       !kept[from.index()] && !kept[to.index()];
+  const bool is_free = last[from.index()] == o && may_go(from) && may_go(to);
   return is_free ? program.value(from).bytes() : 0;
 }
 
@@ -66,36 +66,42 @@ Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::siz
 
 Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels) {
   std::vector<std::size_t> last(program.values.size(), 0);
-  std::vector<char> kept(program.values.size(), 0);
+  std::vector<char> inside(program.values.size(), 0), is_output(program.values.size(), 0);
+  Bytes outputs = 0;
   for (ValueId output : program.outputs) {
-    if (output.valid()) kept[output.index()] = 1;
+    if (!output.valid() || std::exchange(is_output[output.index()], 1) != 0) continue;
+    if (program.value(output).producer.valid()) outputs += program.value(output).bytes();
   }
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& op = program.ops[o];
     for (std::size_t j = 0; j < op.outputs.size() && j < 64; ++j) {
-      if (op.has_output(j) && (kernels[o].inside_outputs >> j & 1)) kept[op.outputs[j].index()] = 1;
+      const bool stays = op.has_output(j) && (kernels[o].inside_outputs >> j & 1);
+      if (stays && is_output[op.outputs[j].index()] == 0) inside[op.outputs[j].index()] = 1;
     }
-  }
-  for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    for (ValueId input : program.ops[o].inputs) {
+    for (ValueId input : op.inputs) {
       if (input.valid()) last[input.index()] = o;
     }
   }
+  const auto may_go = [&](ValueId id) {
+    return program.value(id).producer.valid() && inside[id.index()] == 0 &&
+           is_output[id.index()] == 0;
+  };
   Bytes now = 0, peak = 0;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     for (ValueId made : program.ops[o].outputs) {
-      if (made.valid() && !kept[made.index()]) now += program.value(made).bytes();
+      if (made.valid() && inside[made.index()] == 0) now += program.value(made).bytes();
     }
-    peak = std::max(peak, now - taken_over(program, o, last, kept));
+    peak = std::max(peak, now - taken_over(program, o, last, may_go));
     std::vector<ValueId> read = program.ops[o].inputs;
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
     for (ValueId input : read) {
-      if (!input.valid() || kept[input.index()] || last[input.index()] != o) continue;
-      if (program.value(input).producer.valid()) now -= program.value(input).bytes();
+      if (input.valid() && last[input.index()] == o && may_go(input)) {
+        now -= program.value(input).bytes();
+      }
     }
   }
-  return peak;
+  return std::max<Bytes>(0, peak - outputs);
 }
 
 std::vector<OpKernel> fused_between_exchanges(const Graph& program) {

@@ -16,8 +16,8 @@ Collective collective_of(const Op& op);
 // Attention in steps: what lies between two exchanges of data is one kernel, in which values that
 // only it reads stay.
 std::vector<OpKernel> fused_between_exchanges(const Graph& program);
-// The most that is alive at once of what is neither input nor output nor constant nor inside a
-// kernel, each value from its op to its last reader. `kernels`: per op.
+// The most that is alive at once of what ops make and is not inside a kernel, beyond all outputs
+// together: each value from its op to its last reader, outputs to the end. `kernels`: per op.
 Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels);
 
 }  // namespace autopar

@@ -125,6 +125,7 @@ ParallelForm form_of(const SaidPlan& plan) {
   form.tensor = degrees.tensor;
   form.context = degrees.context;
   form.expert = degrees.expert;
+  form.expert_tensor = degrees.expert_tensor;
   form.schedule = plan.schedule;
   form.stages = static_cast<std::int64_t>(plan.stages.size());
   form.chunks_per_stage = static_cast<std::int64_t>(plan.stages.front().chunks.size());

@@ -91,7 +91,13 @@ void say_megatron(const SaidPlan& plan, const ParallelForm& form, Saying& saying
   settings.add("--tensor-model-parallel-size", form.tensor);
   say_megatron_pipeline(plan, form, settings);
   if (form.context > 1) settings.add("--context-parallel-size", form.context);
-  if (form.expert > 1) settings.add("--expert-model-parallel-size", form.expert);
+  if (form.expert > 1) {
+    settings.add("--expert-model-parallel-size", form.expert);
+    // Which is that of tensor parallelism where nothing is said.
+    if (form.expert_tensor != form.tensor) {
+      settings.add("--expert-tensor-parallel-size", form.expert_tensor);
+    }
+  }
   if (form.sequence) settings.add("--sequence-parallel");
   if (form.micro_batch > 0) {
     settings.add("--micro-batch-size", form.micro_batch);

@@ -185,7 +185,7 @@ AxisRoles::AxisRoles(const SaidPlan& plan, std::size_t stage) {
   const bool plain_experts = has_plain_experts(plan);
   for (const SaidAxis& axis : plan.stages[stage].mesh) {
     std::array<int, 5> votes{};
-    int split_experts = 0, whole_experts = 0;
+    int split_experts = 0, whole_experts = 0, within_experts = 0;
     for (const SaidOp& op : plan.ops) {
       if (!op.is_forward || !is_here(op)) continue;
       if (is_weight_product(op)) ++votes[static_cast<std::size_t>(cut_of(op, axis.name))];
@@ -194,10 +194,13 @@ AxisRoles::AxisRoles(const SaidPlan& plan, std::size_t stage) {
       const auto factor = op.factor_of_axis.find(axis.name);
       const bool is_split = factor != op.factor_of_axis.end() && factor->second == experts;
       (is_split ? split_experts : whole_experts) += 1;
+      within_experts +=
+          factor != op.factor_of_axis.end() && (factor->second == "n" || factor->second == "k");
     }
     AxisUse use;
     use.size = axis.size;
     use.is_expert = split_experts > whole_experts;
+    use.splits_experts = 2 * within_experts > split_experts + whole_experts;
     const int batch = votes[static_cast<std::size_t>(Cut::kBatch)];
     const int sequence = votes[static_cast<std::size_t>(Cut::kSequence)];
     const int tensor = votes[static_cast<std::size_t>(Cut::kColumns)] +
@@ -225,6 +228,7 @@ Degrees AxisRoles::degrees() const {
      : use.role == AxisRole::kTensor ? found.tensor
                                      : found.context) *= use.size;
     if (use.is_expert) found.expert *= use.size;
+    if (use.role == AxisRole::kTensor && use.splits_experts) found.expert_tensor *= use.size;
   }
   return found;
 }

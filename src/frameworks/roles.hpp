@@ -18,12 +18,14 @@ enum class AxisRole : std::uint8_t {
 
 struct AxisUse {
   AxisRole role = AxisRole::kData;
-  bool is_expert = false;  // it splits groups of weights as well
+  bool is_expert = false;       // it splits groups of weights as well
+  bool splits_experts = false;  // columns or rows of each of them
   std::int64_t size = 1;
 };
 
 struct Degrees {
   std::int64_t data = 1, tensor = 1, context = 1, expert = 1;
+  std::int64_t expert_tensor = 1;  // of those of tensor parallelism, over which experts are split
   bool operator==(const Degrees&) const = default;
 };
 

@@ -109,6 +109,26 @@ void say_torchtitan_pipeline(const SaidPlan& plan, const ParallelForm& form, Set
   }
 }
 
+// What the degree of tensor parallelism of experts may be, and what has to divide that of experts:
+// torchtitan/config/job_config.py.
+void add_experts(const ParallelForm& form, Settings& settings) {
+  settings.add("parallelism.expert_parallel_degree", form.expert);
+  if (form.expert == 1) return;
+  const bool is_split = form.expert_tensor == form.tensor;
+  if (form.tensor > 1) {
+    settings.add("parallelism.expert_tensor_parallel_degree", is_split ? form.tensor : 1);
+  }
+  const std::int64_t whole = form.context * (is_split ? 1 : form.tensor);
+  if (form.expert % whole != 0 || (!is_split && form.expert_tensor != 1)) {
+    settings.unsaid("experts split over " + std::to_string(form.expert) +
+                    " devices, and each over " + std::to_string(form.expert_tensor) + " of the " +
+                    std::to_string(form.tensor) +
+                    " of tensor parallelism: it has all of these or none, and parts of experts by "
+                    "the multiple of " +
+                    std::to_string(whole));
+  }
+}
+
 void say_torchtitan_recompute(const ParallelForm& form, Settings& settings) {
   const bool is_selective = form.recompute == "cheap" || form.recompute == "products";
   settings.add("activation_checkpoint.mode",
@@ -129,7 +149,7 @@ void say_torchtitan(const SaidPlan& plan, const ParallelForm& form, Saying& sayi
   if (form.tensor > 1) settings.add("parallelism.enable_sequence_parallel", form.sequence);
   say_torchtitan_pipeline(plan, form, settings);
   settings.add("parallelism.context_parallel_degree", form.context);
-  settings.add("parallelism.expert_parallel_degree", form.expert);
+  add_experts(form, settings);
   say_torchtitan_recompute(form, settings);
   std::string section;
   for (const auto& [name, value] : saying.settings) {

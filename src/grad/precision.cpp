@@ -102,6 +102,9 @@ class Rewrite {
   Result<Copies> run() {
     std::vector<Op> ops = std::move(graph_.ops);
     graph_.ops.clear();
+    if (!mixed_ && narrow_ != DType::kFloat32) {
+      for (const Op& op : ops) note_narrow(op);
+    }
     for (Op& op : ops) AUTOPAR_RETURN_IF_ERROR(visit(std::move(op)));
     return std::move(copies_);
   }
@@ -135,6 +138,23 @@ class Rewrite {
       if (!is_weak(input)) return false;
     }
     return true;
+  }
+
+  // Parameters that some op reads in 16 bits are stored in 16 bits, whatever reads them before.
+  void note_narrow(const Op& op) {
+    if (type_of(op) != narrow_) return;
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      const ValueId input = op.inputs[port];
+      if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
+      if (graph_.value(input).kind == ValueKind::kParameter) narrow_read_.insert(input);
+    }
+  }
+
+  void store_narrow(ValueId parameter) {
+    Value& value = graph_.value(parameter);
+    if (value.dtype == narrow_) return;
+    value.dtype = narrow_;
+    if (const Tensor* tensor = value.tensor()) value.data = converted(*tensor, narrow_);
   }
 
   Status visit(Op op) {
@@ -214,6 +234,7 @@ class Rewrite {
   }
 
   ValueId as(ValueId id, DType type, const Op& op) {
+    if (narrow_read_.count(id) != 0) store_narrow(id);
     const Value value = graph_.value(id);
     const auto key = std::pair(id, type);
     if (const auto known = made_.find(key); known != made_.end()) return known->second;
@@ -234,11 +255,7 @@ class Rewrite {
       return made_[key] = to_.constant(converted(*tensor, type));
     }
     if (!mixed_) {
-      // The parameter itself is stored in 16 bits.
-      graph_.value(id).dtype = narrow_;
-      if (const Tensor* tensor = value.tensor()) {
-        graph_.value(id).data = converted(*tensor, narrow_);
-      }
+      store_narrow(id);
       if (type == narrow_) return id;
       to_.name_after(op.name + ".cast", GraphBuilder::Naming::kCounted);
       return made_[key] = to_.cast(id, type);
@@ -253,6 +270,7 @@ class Rewrite {
   DType narrow_;
   bool mixed_;  // some ops stay in float32, and parameters have copies
   std::set<ValueId> parameters_, weak_;
+  std::set<ValueId> narrow_read_;  // parameters
   std::map<std::pair<ValueId, DType>, ValueId> made_;
   OpTakes takes_;
   std::map<std::string, int> kept_wide_;

@@ -499,6 +499,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
   AUTOPAR_TRY(request, make_request(inputs, options, common));
   AUTOPAR_TRY(stored, stored_rules(*parse_zero(options.zero), inputs.model));
   request.stored_rules = std::move(stored);
+  request.zero = level_of(*parse_zero(options.zero));
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;
   request.propagate_exact = options.propagate_exact;

@@ -91,6 +91,11 @@ std::optional<Zero> parse_zero(const std::string& text) {
   return std::nullopt;
 }
 
+std::optional<int> level_of(Zero zero) {
+  if (zero == Zero::kAuto) return std::nullopt;
+  return static_cast<int>(zero) - static_cast<int>(Zero::kOff);
+}
+
 Result<std::map<ValueId, StoredRule>> stored_rules(Zero zero, const ImportedModel& model) {
   if (zero == Zero::kAuto) return std::map<ValueId, StoredRule>();
   AUTOPAR_TRY(roles, training_roles_of(model));

@@ -18,6 +18,7 @@ namespace autopar {
 
 enum class Zero { kAuto, kOff, kStates, kGradients, kParameters };
 std::optional<Zero> parse_zero(const std::string& text);  // "auto", "off", "1", "2", "3"
+std::optional<int> level_of(Zero zero);                   // 0 to 3; nothing: kAuto
 
 // Errors (kInput): the model's file does not say what its inputs are, as that of a training step
 // does.

@@ -22,6 +22,12 @@ constexpr int kMaxImprovedAxes = 4;
 // With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
 // bytes for each of these (measured on four axes), so about a GiB at most.
 constexpr double kAffordableOnManyAxes = 3e7;
+// A training step of so few ops whose plan is further than that above its bound is also planned by
+// templates, which takes as long as the exact search: where the host that issues kernels or links
+// are what takes the time, sums of busy times may favour a plan that is slower than theirs. Of two
+// steps of a small GPT on 8 devices it was 4 and 6 % slower.
+constexpr std::size_t kOpsOfTemplates = 3000;
+constexpr double kWorthTemplates = 0.02;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
 // About what the exact search has to look at: per op the squares of its number of candidates, over
@@ -178,6 +184,7 @@ struct Auto {
   // have nothing to add to what is proven; `rec` has some meshes of its own.
   void run_beside(const Known& known) {
     run_rec_beside(known.proven);
+    if (may_be_template()) run("uniform");
     for (const std::string name : {"data_parallel", "propagate"}) {
       if (name == "propagate" && !has_seeds(request)) continue;
       if (known.open.empty()) {
@@ -191,6 +198,15 @@ struct Auto {
         run_if_it_may_win(name);
       }
     }
+  }
+
+  bool may_be_template() const {
+    const std::vector<Op>& ops = request.graph.ops;
+    const bool trains = std::any_of(ops.begin(), ops.end(),
+                                    [](const Op& op) { return op.phase == Phase::kUpdate; });
+    const bool is_free = request.pins.ops.empty() && request.pins.values.empty() && !request.mesh;
+    return trains && is_free && ops.size() <= kOpsOfTemplates && best->cost.step &&
+           bound < (1 - kWorthTemplates) * best->cost.time() && !stopped();
   }
 
   // Within the time that is left.

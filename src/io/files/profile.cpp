@@ -1,6 +1,7 @@
 #include "io/files/profile.hpp"
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -23,7 +24,8 @@ Status read_flag(const Json& owner, const std::string& key, bool& flag) {
   AUTOPAR_TRY(field, owner.find(key));
   if (!field) return Ok{};
   AUTOPAR_TRY(number, field->integer());
-  flag = number != 0;
+  if (number != 0 && number != 1) return field->expected("0 or 1");
+  flag = number == 1;
   return Ok{};
 }
 
@@ -169,6 +171,10 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "pass_gradient_bytes", profile.pass_gradient_bytes));
   double reserved = 0;
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "reserved_bytes", reserved));
+  constexpr double kMostBytes = 1e18;  // a number of bytes holds no more than nine times that
+  if (!(std::abs(reserved) <= kMostBytes)) {
+    return json.error("reserved_bytes must be at most 1e18, found " + std::to_string(reserved));
+  }
   profile.reserved_bytes = static_cast<Bytes>(reserved);
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "fragmentation", profile.fragmentation));
   if (Status valid = verify(profile); !valid) return json.error(valid.error().message);

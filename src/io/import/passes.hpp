@@ -33,8 +33,8 @@ void split_gemms(Normalisation& n);
 // Einsums whose operands have one size, or all 1, at each letter: dimensions of 1 that are
 // broadcast leave their operand by a Reshape before it.
 void squeeze_einsums(Normalisation& n);
-// What an Einsum of such operands makes, broadcasting as runtimes do. Nothing where its output has
-// an ellipsis, or the operands do not fit the equation.
+// What an Einsum of any operands makes, broadcasting as runtimes do. Nothing where they do not fit
+// the equation.
 std::optional<Shape> einsum_shape(const std::string& equation, const std::vector<Shape>& operands);
 // Squeeze, Unsqueeze, Flatten and Reshape -> Reshape; its target and that of Expand are constants
 // without 0 or -1.

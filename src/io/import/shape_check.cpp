@@ -77,7 +77,17 @@ Status check_conv(ShapeCheck& check) {
       {"batch group*channels ...", "group*features channels kernel...", "group*features"});
 }
 
+// Where the padding is told to make the output as large as the strides say, runtimes make it so,
+// and ONNX's inference adds what `output_padding` says.
 Status check_conv_transpose(ShapeCheck& check) {
+  const std::vector<std::int64_t> added = ints_of(check.node(), "output_padding");
+  const bool adds = std::any_of(added.begin(), added.end(), [](std::int64_t n) { return n != 0; });
+  for (const auto& attribute : check.node().attribute()) {
+    if (!adds || attribute.name() != "auto_pad" || attribute.s().rfind("SAME", 0) != 0) continue;
+    return input_error("attribute 'auto_pad' is " + attribute.s() + " and 'output_padding' " +
+                       to_text(added) +
+                       "; expected one of them, since runtimes disagree on both; say 'pads'");
+  }
   return check_kernel(
       check, 0,
       {"batch group*channels ...", "group*channels features kernel...", "group*features"});

@@ -34,6 +34,24 @@ std::optional<std::map<char, std::int64_t>> sizes_of(const Equation& equation,
   return sizes;
 }
 
+// What the ellipses stand for, from the last dimension on.
+Shape under_ellipsis(const Equation& equation, const std::vector<Shape>& shapes) {
+  Shape found;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::string letters = *letters_of(equation.inputs[i], shapes[i].size());
+    Shape own;
+    for (std::size_t d = 0; d < letters.size(); ++d) {
+      if (letters[d] == '.') own.push_back(shapes[i][d]);
+    }
+    if (own.size() > found.size()) found.insert(found.begin(), own.size() - found.size(), 1);
+    for (std::size_t d = 0; d < own.size(); ++d) {
+      std::int64_t& extent = found[found.size() - own.size() + d];
+      if (own[d] != 1) extent = own[d];
+    }
+  }
+  return found;
+}
+
 std::string text_of(const Equation& equation) {
   std::string text;
   for (const std::string& input : equation.inputs)
@@ -49,11 +67,16 @@ std::string text_of(const Equation& equation) {
 
 std::optional<Shape> einsum_shape(const std::string& text, const std::vector<Shape>& shapes) {
   const auto equation = parse_equation(text, shapes.size());
-  if (!equation || equation->output.find('.') != std::string::npos) return std::nullopt;
+  if (!equation) return std::nullopt;
   const auto sizes = sizes_of(*equation, shapes);
   if (!sizes) return std::nullopt;
   Shape shape;
   for (char letter : equation->output) {
+    if (letter == '.') {
+      const Shape rest = under_ellipsis(*equation, shapes);
+      shape.insert(shape.end(), rest.begin(), rest.end());
+      continue;
+    }
     const auto size = sizes->find(letter);
     if (size == sizes->end()) return std::nullopt;
     shape.push_back(size->second);

@@ -157,8 +157,9 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
                                         bool is_one) {
   is_one_ = is_one;
   auto best = plan_by_ends(candidate, cutoff);
+  const bool may_fit = cutoff == kInfinity || is_small();
   const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)
-                           : best.error().code == ErrorCode::kInfeasible && cutoff == kInfinity;
+                           : best.error().code == ErrorCode::kInfeasible && may_fit;
   if (candidate.is_pinned || !is_far || search_.is_over()) return best;
   auto other =
       plan_without_memory(candidate, best ? std::min(cutoff, best->times.makespan) : cutoff);

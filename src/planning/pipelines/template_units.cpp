@@ -137,6 +137,7 @@ Result<SearchRequest> TemplateUnits::on_stage(const Unit& unit, const Cluster& s
   request.phases_apart = stage.device_count() != inputs.cluster.device_count();
   AUTOPAR_TRY(stored, stored_rules(*parse_zero(options_.zero), inputs.model));
   request.stored_rules = std::move(stored);
+  request.zero = level_of(*parse_zero(options_.zero));
   if (!stage.profile.ideal()) request.weights = first_weights(stage);
   return request;
 }

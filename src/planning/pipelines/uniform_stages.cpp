@@ -10,6 +10,7 @@
 #include "planning/pipelines/room.hpp"
 #include "planning/pipelines/template_list.hpp"
 #include "planning/pipelines/template_units.hpp"
+#include "planning/zero.hpp"
 #include "search/uniform/roles.hpp"
 
 namespace autopar {
@@ -36,8 +37,9 @@ class Templates {
 
   Result<StagedPlan> run(const std::vector<StagedStep>& steps) {
     const std::string& searcher = steps.front().options.searcher;
+    zero_ = level_of(*parse_zero(steps.front().options.zero));
     if (const std::size_t colon = searcher.find(':'); colon != std::string::npos) {
-      AUTOPAR_TRY(only, parse_template(searcher.substr(colon + 1)));
+      AUTOPAR_TRY(only, asked_template(searcher.substr(colon + 1), zero_));
       only_ = only;
     }
     is_one_ = steps.size() == 1 && steps.front().forms.size() == 1;
@@ -319,6 +321,7 @@ class Templates {
 
   std::vector<int> zeros_of(const Template& degrees) const {
     if (only_) return {only_->zero};
+    if (zero_) return {*zero_};
     return degrees.data * degrees.context > 1 ? std::vector<int>{1, 3} : std::vector<int>{0};
   }
 
@@ -457,6 +460,7 @@ class Templates {
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
   std::optional<Template> only_;  // that is asked for
+  std::optional<int> zero_;       // by --zero
   bool is_one_ = false;           // one form alone is asked for
   std::vector<std::unique_ptr<OpenStep>> steps_;
   const OpenStep* step_ = nullptr;  // at hand

@@ -74,8 +74,6 @@ std::int64_t divisor_of_experts(const SearchRequest& request, const TemplateRole
   return divisor;
 }
 
-bool has_levels(const SearchRequest& request) { return request.stored_rules.empty(); }
-
 }  // namespace
 
 Status check_template(const SearchRequest& request, const TemplateRoles& roles,
@@ -118,9 +116,11 @@ std::vector<Template> templates_of(const SearchRequest& request, const TemplateR
   const std::int64_t data = request.cluster.device_count() / tensor;
   if (divisor_of_batch(request, roles) % data != 0 || !has_mesh(request, data)) return {};
   std::vector<Template> found;
-  for (const int zero : {0, 1, 3}) {
+  const std::vector<int> levels =
+      request.zero ? std::vector<int>{*request.zero} : std::vector<int>{0, 1, 3};
+  for (const int zero : levels) {
     const bool has_level = zero == 0 || (data > 1 && (zero == 3 || trains(roles)));
-    if (!has_level || (zero > 0 && !has_levels(request))) continue;
+    if (!has_level && !request.zero) continue;
     for (const bool sequence : {false, true}) {
       if (!sequence || tensor > 1) found.push_back({data, tensor, zero, sequence});
     }

@@ -261,6 +261,20 @@ Result<Template> parse_template(const std::string& text) {
   return wanted;
 }
 
+Result<Template> asked_template(const std::string& text, std::optional<int> zero) {
+  AUTOPAR_TRY(wanted, parse_template(text));
+  if (!zero) return wanted;
+  const bool is_said = text.find("zero=") != std::string::npos;
+  if (is_said && (wanted.zero != *zero || wanted.group > 0)) {
+    return usage_error("template '" + text +
+                       "' says how weights and states are stored, and so does "
+                       "--zero " +
+                       (*zero == 0 ? "off" : std::to_string(*zero)) + "; leave one of them out");
+  }
+  wanted.zero = *zero;
+  return wanted;
+}
+
 namespace {
 
 // The degrees of a template and what it splits over less of the devices, outermost first; an error

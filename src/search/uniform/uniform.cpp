@@ -89,7 +89,7 @@ class Uniform {
     const std::size_t colon = request_.searcher.find(':');
     if (colon == std::string::npos) return std::optional<Template>{};
     const std::string text = request_.searcher.substr(colon + 1);
-    AUTOPAR_TRY(only, parse_template(text));
+    AUTOPAR_TRY(only, autopar::asked_template(text, request_.zero));
     const std::int64_t devices = request_.cluster.device_count();
     const std::int64_t asked = only.data * only.tensor * only.context;
     if (asked != devices) {

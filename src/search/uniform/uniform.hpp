@@ -31,12 +31,17 @@ std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1", "dp=8 tp
 // another word, one twice, none.
 Result<Template> parse_template(const std::string& text);
 
+// The same where what is stored is said by `--zero` (a level) as well: with that level. Errors:
+// also a template that says another one.
+Result<Template> asked_template(const std::string& text, std::optional<int> zero);
+
 // Degrees of tensor parallelism that the cluster and the products allow, ascending: more than 1
 // only where there are products in columns and in rows, of sizes that divide.
 std::vector<std::int64_t> tensor_degrees(const SearchRequest& request, const TemplateRoles& roles);
 // All of one degree that the batch allows, without context or expert parallelism. Levels of ZeRO
-// only where something is stored, and dp > 1. On a mesh that is given, its outer axes are those of
-// data parallelism, all others those of tensor parallelism.
+// only where something is stored, and dp > 1; that of `--zero` alone where it is given. On a mesh
+// that is given, its outer axes are those of data parallelism, all others those of tensor
+// parallelism.
 std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles,
                                    std::int64_t tensor);
 // The same with context parallelism in place of data parallelism, by powers of two, ascending; with
