@@ -62,6 +62,12 @@ struct MeshSearchReach {
   double worth_closing = 0;
 };
 
+// What ends a step on a mesh.
+struct Wanted {
+  double far_enough = kInfinity;  // the bound for this step
+  double below = kInfinity;       // only such plans are of use
+};
+
 struct MeshSearch {
   MeshSearch(const SearchRequest& request, const Searcher& searcher,
              const std::vector<Mesh>& meshes, const MeshSearchReach& reach = {});
@@ -91,7 +97,7 @@ struct MeshSearch {
   // In whole, where the searcher does not work in two parts. True where more can be done: only
   // before the end (`until`), or where the bound was far enough to wait. Errors as of begin().
   Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,
-                           double far_enough = kInfinity);
+                           const Wanted& wanted = {});
   // Prices a plan again, and takes it if it is the best so far.
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial);

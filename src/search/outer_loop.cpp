@@ -276,7 +276,14 @@ class OuterLoop {
     const Seconds best = search_.best;
     if (!(best < kInfinity)) return false;
     return trial.lower_bound >= best * (1 - search_.request.solve.gap) ||
-           best - trial.lower_bound < kPartOfGap * (best - std::min(best, bound_of_open()));
+           trial.lower_bound > worth_finding(trial);
+  }
+
+  // What plans on that mesh have to be below.
+  Seconds worth_finding(const MeshTrial& trial) const {
+    const Seconds best = search_.best, least = bound_of_open();
+    if (!(best < kInfinity) || !(trial.lower_bound > least)) return best;
+    return best - kPartOfGap * (best - least);
   }
 
   // Whether more can be done on this mesh. Nothing is done where nothing is to be gained, nor once
@@ -291,7 +298,7 @@ class OuterLoop {
       return false;
     }
     const auto search = [&](Seconds time) {
-      return search_.search_mesh(m, time, until, far_enough);
+      return search_.search_mesh(m, time, until, {far_enough, worth_finding(trial)});
     };
     AUTOPAR_TRY(deferred, in_time(trial, meshes_left, search));
     AUTOPAR_CHECK(until != SolveOptions::Until::kEnd || !deferred, "a search was deferred again");
