@@ -201,7 +201,7 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
 }
 
 Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,
-                                     const Wanted& wanted) {
+                                     const StepEnds& ends) {
   MeshTrial& trial = outcome.trials[m];
   const auto before = std::chrono::steady_clock::now();
   std::unique_ptr<Begun> begun = kept.take(m);
@@ -219,8 +219,8 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   const auto solving = std::chrono::steady_clock::now();
   SolveOptions options = options_within(time - seconds_since(before));
   options.until = until;
-  const double worth = std::min({options.cutoff, best, wanted.below});
-  options.cutoff = std::min(worth, wanted.far_enough);
+  const double worth = std::min({options.cutoff, best, ends.below});
+  options.cutoff = std::min(worth, ends.far_enough);
   options.known_bound = trial.lower_bound;
   Solution solution;
   if (begun->solve.finish) {

@@ -63,7 +63,7 @@ struct MeshSearchReach {
 };
 
 // What ends a step on a mesh.
-struct Wanted {
+struct StepEnds {
   double far_enough = kInfinity;  // the bound for this step
   double below = kInfinity;       // only such plans are of use
 };
@@ -97,7 +97,7 @@ struct MeshSearch {
   // In whole, where the searcher does not work in two parts. True where more can be done: only
   // before the end (`until`), or where the bound was far enough to wait. Errors as of begin().
   Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,
-                           const Wanted& wanted = {});
+                           const StepEnds& ends = {});
   // Prices a plan again, and takes it if it is the best so far.
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial);
