@@ -64,7 +64,8 @@ Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::siz
 
 }  // namespace
 
-Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels) {
+Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels,
+                          const std::vector<ValueId>& gone) {
   std::vector<std::size_t> last(program.values.size(), 0);
   std::vector<char> inside(program.values.size(), 0), is_output(program.values.size(), 0);
   Bytes outputs = 0;
@@ -82,11 +83,17 @@ Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& ker
       if (input.valid()) last[input.index()] = o;
     }
   }
+  Bytes ours = outputs, now = 0, peak = 0;
+  std::vector<char> is_gone(program.values.size(), 0);
+  for (ValueId input : gone) {
+    if (is_output[input.index()] != 0 || std::exchange(is_gone[input.index()], 1) != 0) continue;
+    ours += program.value(input).bytes();
+    now += program.value(input).bytes();
+  }
   const auto may_go = [&](ValueId id) {
-    return program.value(id).producer.valid() && inside[id.index()] == 0 &&
-           is_output[id.index()] == 0;
+    const bool is_ours = program.value(id).producer.valid() || is_gone[id.index()] != 0;
+    return is_ours && inside[id.index()] == 0 && is_output[id.index()] == 0;
   };
-  Bytes now = 0, peak = 0;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     for (ValueId made : program.ops[o].outputs) {
       if (made.valid() && inside[made.index()] == 0) now += program.value(made).bytes();
@@ -101,7 +108,7 @@ Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& ker
       }
     }
   }
-  return std::max<Bytes>(0, peak - outputs);
+  return std::max<Bytes>(0, peak - ours);
 }
 
 std::vector<OpKernel> fused_between_exchanges(const Graph& program) {

@@ -18,6 +18,9 @@ Collective collective_of(const Op& op);
 std::vector<OpKernel> fused_between_exchanges(const Graph& program);
 // The most that is alive at once of what ops make and is not inside a kernel, beyond all outputs
 // together: each value from its op to its last reader, outputs to the end. `kernels`: per op.
-Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels);
+// `gone`: inputs, by their numbers, that need not outlast their last reader; what they leave
+// counts.
+Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels,
+                          const std::vector<ValueId>& gone);
 
 }  // namespace autopar

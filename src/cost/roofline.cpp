@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 #include "autopar/cost.hpp"
 #include "autopar/memory.hpp"
 #include "cost/local_program.hpp"
+#include "strategy/last_reads.hpp"
 
 namespace autopar {
 
@@ -156,6 +158,30 @@ struct RooflineModel::State {
   std::map<std::pair<Shape, DType>, Resharder> resharders = {};
   OpShapes local_shapes = {};  // scratch of op_price
   Allowance* allowance = nullptr;
+  // Of the graph that was priced last.
+  const Graph* read_graph = nullptr;
+  std::vector<std::uint64_t> reads = {};
+
+  // Inputs of its local program that go with the op.
+  std::vector<ValueId> gone(const Graph& graph, const Op& op) {
+    if (read_graph != &graph || reads.size() != graph.ops.size()) {
+      reads = last_reads(graph);
+      read_graph = &graph;
+    }
+    std::vector<ValueId> found;
+    const Op* first = graph.ops.data();
+    const bool is_of_graph =
+        !std::less<>()(&op, first) && std::less<>()(&op, first + graph.ops.size());
+    if (!is_of_graph) return found;
+    const auto at = static_cast<std::size_t>(&op - first);
+    std::int64_t value = 0;
+    for (std::size_t i = 0; i < std::min<std::size_t>(op.inputs.size(), 64); ++i) {
+      if (!op.has_input(i)) continue;
+      if (reads[at] >> i & 1) found.push_back(ValueId(value));
+      ++value;
+    }
+    return found;
+  }
 
   Resharder& resharder(const Shape& shape, DType dtype) {
     auto it = resharders.find({shape, dtype});
@@ -317,8 +343,8 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   // Where element by element is fused, what goes from one exchange to another lies in memory.
   const bool is_fused = state_->cluster.profile.fuses_elementwise &&
                         !exchanges_halos(rule, assignment) && !is_moving(rule, assignment);
-  price.temporaries =
-      peak_of_temporaries(program, is_fused ? fused_between_exchanges(program) : kernels);
+  price.temporaries = peak_of_temporaries(
+      program, is_fused ? fused_between_exchanges(program) : kernels, state_->gone(graph, op));
   return price;
 }
 

@@ -219,8 +219,8 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   const auto solving = std::chrono::steady_clock::now();
   SolveOptions options = options_within(time - seconds_since(before));
   options.until = until;
-  const double worth = std::min({options.cutoff, best, ends.below});
-  options.cutoff = std::min(worth, ends.far_enough);
+  const double worth = std::min(options.cutoff, best);
+  options.cutoff = std::min({worth, ends.far_enough, ends.below});
   options.known_bound = trial.lower_bound;
   Solution solution;
   if (begun->solve.finish) {
@@ -243,7 +243,9 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   // Nothing that was done below another cutoff is good for more.
   if (solution.cut_off && options.cutoff < worth) {
     note_bounds(m, solution);
-    return true;
+    const bool is_end = until == SolveOptions::Until::kEnd;
+    if (is_end && trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
+    return !is_end;
   }
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
   if (deferred) {

@@ -44,7 +44,7 @@ class OuterLoop {
     for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
       if (!is_left_out(m)) left.push_back(m);
     }
-    if (search_.searcher.begin != nullptr && left.size() > 1) {
+    if (search_.searcher.begin != nullptr && search_.outcome.trials.size() > 1 && !left.empty()) {
       AUTOPAR_RETURN_IF_ERROR(look_at_all(left));
       // Stopped by now, what was seen is what there is.
       const Begun* begun = search_.kept.most_promising();
@@ -275,8 +275,7 @@ class OuterLoop {
   bool is_vain(const MeshTrial& trial) const {
     const Seconds best = search_.best;
     if (!(best < kInfinity)) return false;
-    return trial.lower_bound >= best * (1 - search_.request.solve.gap) ||
-           trial.lower_bound > worth_finding(trial);
+    return trial.lower_bound >= best * (1 - search_.request.solve.gap);
   }
 
   // What plans on that mesh have to be below.
@@ -296,6 +295,13 @@ class OuterLoop {
       if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
       search_.kept.take(m);
       return false;
+    }
+    if (trial.lower_bound > worth_finding(trial)) {
+      // It waits: once less is open elsewhere, it may be what is left.
+      if (until == SolveOptions::Until::kEnd && trial.end != TrialEnd::kPlan) {
+        trial.end = TrialEnd::kPruned;
+      }
+      return until != SolveOptions::Until::kEnd;
     }
     const auto search = [&](Seconds time) {
       return search_.search_mesh(m, time, until, {far_enough, worth_finding(trial)});

@@ -5,6 +5,8 @@
 #include <unordered_map>
 
 #include "autopar/strategy.hpp"
+#include "ops/table.hpp"
+#include "strategy/last_reads.hpp"
 
 namespace autopar {
 
@@ -171,9 +173,13 @@ std::vector<int> classes_of(const Graph& graph, const std::vector<Rule>& rules) 
   std::unordered_map<std::string, int> class_of_bytes;
   std::vector<int> classes;
   OpBytes out;
+  const std::vector<std::uint64_t> gone = last_reads(graph);
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     out.text.clear();
     add(out, graph, graph.ops[o], rules[o]);
+    // What an op of several steps on a rank holds beside its outputs.
+    const OpRow* row = find_row(graph.ops[o]);
+    if (row != nullptr && row->split != nullptr) out.number(gone[o]);
     const auto next = static_cast<int>(class_of_bytes.size());
     classes.push_back(class_of_bytes.try_emplace(out.text, next).first->second);
   }
