@@ -67,21 +67,6 @@ void share_slices(Graph& program, Stand& stand) {
   }
 }
 
-// What an Identity hands on is read where it lies: those by which the ops of one phase share how
-// they get a value, and those of gradients. What leaves the program keeps its own value.
-void read_through_identities(Graph& program, Stand& stand) {
-  std::vector<char> leaves(program.values.size());
-  for (ValueId output : program.outputs) leaves[output.index()] = 1;
-  for (Op& op : program.ops) {
-    for (ValueId& input : op.inputs) {
-      if (input.valid()) input = stand[input.index()];
-    }
-    const bool is_identity = op.type == "Identity" && op.domain.empty();
-    if (!is_identity || leaves[op.outputs[0].index()]) continue;
-    stand[op.outputs[0].index()] = op.inputs[0];
-  }
-}
-
 // Drops ops that no output needs, then values that are left without a reader; inputs stay.
 void remove_dead(Graph& program) {
   std::vector<char> needed(program.values.size());
@@ -108,7 +93,6 @@ void simplify(Draft& draft) {
   Graph& program = draft.plan.program;
   Stand stand = share_constants(program);
   share_slices(program, stand);
-  read_through_identities(program, stand);
   remove_dead(program);
 }
 
