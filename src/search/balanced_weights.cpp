@@ -7,6 +7,13 @@
 
 namespace autopar {
 
+namespace {
+
+// A bound that can grow by less than this part is not worth another search.
+constexpr double kFarApart = 0.02;
+
+}  // namespace
+
 StreamTimes balanced_weights(std::vector<StreamTimes> busy) {
   Seconds busiest = 0;
   for (const StreamTimes& plan : busy) busiest = std::max(busiest, plan.most());
@@ -27,15 +34,11 @@ StreamTimes balanced_weights(std::vector<StreamTimes> busy) {
   return weights;
 }
 
-Seconds least_of(const std::vector<StreamTimes>& busy, const StreamTimes& weights) {
-  Seconds least = std::numeric_limits<Seconds>::infinity();
-  for (const StreamTimes& plan : busy) least = std::min(least, plan.weighted(weights));
-  return least;
-}
-
 std::optional<StreamTimes> weights_of_more(const std::vector<StreamTimes>& busy, Seconds bound) {
   const StreamTimes weights = balanced_weights(busy);
-  return bound < (1 - kFarApart) * least_of(busy, weights) ? std::optional(weights) : std::nullopt;
+  Seconds most = std::numeric_limits<Seconds>::infinity();
+  for (const StreamTimes& plan : busy) most = std::min(most, plan.weighted(weights));
+  return bound < (1 - kFarApart) * most ? std::optional(weights) : std::nullopt;
 }
 
 }  // namespace autopar

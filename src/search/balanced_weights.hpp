@@ -14,12 +14,6 @@ namespace autopar {
 // weight. Of plans that are busy with nothing, even ones. Precondition: there are some.
 StreamTimes balanced_weights(std::vector<StreamTimes> busy);
 
-// The least weighted mean of any of them.
-Seconds least_of(const std::vector<StreamTimes>& busy, const StreamTimes& weights);
-
-// A bound that can grow by less than this part is not worth another search.
-inline constexpr double kFarApart = 0.02;
-
 // These, where they may say more than `bound`, which is known. Nothing: with no weights a search
 // has a bound that is larger by more than 2 %, since one of the plans does not allow it.
 std::optional<StreamTimes> weights_of_more(const std::vector<StreamTimes>& busy, Seconds bound);

@@ -36,20 +36,12 @@ constexpr double kNearBound = 1.01;
 // Of the effort of the first, which each further one may take.
 constexpr double kLaterEffort = 0.25;
 constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
-// Steps of so few ops take some tenths of a second for each: they get all that the first one gets.
-constexpr std::size_t kSmall = 3000;
 // Of a time limit, for the first of them.
 constexpr double kFirstPart = 0.5;
 // Where bound and time are so near, no other weighting is tried.
 constexpr double kNear = 1e-3;
 // Where they are further apart, and the plans that were found allow a larger bound, so many more.
 constexpr int kMoreWeightings = 2;
-// And in all, where one stream is busy for about as long as the step takes, and a mix of the plans
-// that were found would be faster than the best of them: they trade that stream for another one.
-// Of two steps of a small GPT on 8 devices, bound by the host that issues their kernels, 3.562 and
-// 25.088 ms become 3.2xx and 2x.xxx.
-constexpr int kMostWeightings = 6;
-constexpr double kBusyFor = 0.95;
 
 // Where a plan is known that other ones have to beat: the bound of most steps is that of compute.
 StreamTimes compute_weights() {
@@ -96,9 +88,9 @@ class WeightedSearch {
     for (int w = 1; w < kWeightings && !is_over(); ++w) {
       AUTOPAR_RETURN_IF_ERROR(weigh(best_.cost.step->busy.sharp_weights()));
     }
-    for (int w = 0; w < kMostWeightings && !is_over(); ++w) {
+    for (int w = 0; w < kMoreWeightings && !is_over(); ++w) {
       const auto weights = weights_of_more(busy_, findings_of(best_.trials).lower_bound);
-      if (!weights || (w >= kMoreWeightings && !may_trade(*weights))) break;
+      if (!weights) break;
       AUTOPAR_RETURN_IF_ERROR(weigh(*weights));
     }
     close();
@@ -141,51 +133,26 @@ class WeightedSearch {
     asked.findings = &findings;
     asked.known_bounds.clear();  // those are of times
     asked.solve.cutoff = std::min(asked.solve.cutoff, best_.cost.step->busy.weighted(weights));
-    if (request_.graph.ops.size() > kSmall) {
-      asked.solve.effort *= kLaterEffort;
-      asked.solve.until = kLaterUntil;
-    }
+    asked.solve.effort *= kLaterEffort;
+    asked.solve.until = kLaterUntil;
     asked.solve.time_limit = time_left();
     std::vector<Mesh> meshes;
     for (const MeshTrial& trial : best_.trials) {
       if (is_open(trial)) meshes.push_back(trial.mesh);
     }
-    // Plans that weigh the same may take different times: of small steps all meshes have theirs.
-    std::vector<std::vector<Mesh>> together = {meshes};
-    if (request_.graph.ops.size() <= kSmall) {
-      together.clear();
-      for (const Mesh& mesh : meshes) together.push_back({mesh});
-    }
-    std::optional<StreamTimes> least;
-    for (const std::vector<Mesh>& some : together) {
-      auto found =
-          search_on(asked, searcher_, some, {.searched_within = binds_ ? kNearBound : kInfinity});
-      if (!found && found.error().code != ErrorCode::kInfeasible) return found.error();
-      for (const MeshTrial& trial : findings.trials) merge(trial);
-      if (!found) continue;
-      const StreamTimes& busy = found->cost.step->busy;
-      if (!least || busy.weighted(weights) < least->weighted(weights)) least = busy;
-      take(std::move(*found));
-    }
-    if (least) busy_.push_back(*least);
+    auto found =
+        search_on(asked, searcher_, meshes, {.searched_within = binds_ ? kNearBound : kInfinity});
+    if (!found && found.error().code != ErrorCode::kInfeasible) return found.error();
+    for (const MeshTrial& trial : findings.trials) merge(trial);
+    best_.interrupted |= found && found->interrupted;
+    if (found) busy_.push_back(found->cost.step->busy);
+    if (!found || found->cost.time() >= best_.cost.time()) return Ok{};
+    std::vector<MeshTrial> trials = std::move(best_.trials);
+    const SearchOutcome::Minimised minimised = best_.minimised;
+    best_ = std::move(*found);
+    best_.trials = std::move(trials);
+    best_.minimised = minimised;
     return Ok{};
-  }
-
-  void take(SearchOutcome found) {
-    const bool interrupted = best_.interrupted || found.interrupted;
-    if (found.cost.time() < best_.cost.time()) {
-      found.trials = std::move(best_.trials);
-      found.minimised = best_.minimised;
-      best_ = std::move(found);
-    }
-    best_.interrupted = interrupted;
-  }
-
-  // By weights that balance the plans that were found.
-  bool may_trade(const StreamTimes& weights) const {
-    const Seconds time = best_.cost.time();
-    return best_.cost.step->busy.most() > kBusyFor * time &&
-           least_of(busy_, weights) < time * (1 - kFarApart);
   }
 
   // The larger bounds, the smaller time, the work of both.
