@@ -40,6 +40,37 @@ std::size_t count(const SearchOutcome& outcome, TrialEnd end) {
 
 }  // namespace
 
+TEST_CASE("meshes whose known bound is too high are not looked at", "[outer]") {
+  std::size_t left_out = 0;
+  for (std::uint64_t seed = 0; seed < cases(20u); ++seed) {
+    const Case c(seed, {4, 2});
+    const auto free = search(c.request());
+    REQUIRE(free.ok());
+    SearchRequest request = c.request();
+    SearchFindings findings;
+    std::size_t told = 0;
+    request.findings = &findings;
+    request.tell = [&](const std::vector<MeshTrial>& trials) { told = trials.size(); };
+    request.solve.cutoff = free->cost.time() * 1.01;
+    for (const MeshTrial& trial : free->trials) {
+      if (!(trial.mesh == free->strategy.mesh)) {
+        request.known_bounds.push_back({trial.mesh, 2 * request.solve.cutoff});
+      }
+    }
+    const auto found = search(request);
+    REQUIRE(found.ok());
+    CHECK(found->cost.time() == free->cost.time());
+    CHECK(told == free->trials.size());
+    for (const MeshTrial& trial : found->trials) {
+      const bool is_known = !(trial.mesh == free->strategy.mesh);
+      CHECK((trial.end == TrialEnd::kPruned && trial.stages.empty()) == is_known);
+      left_out += is_known;
+    }
+    CHECK(findings.lower_bound <= found->cost.time());
+  }
+  CHECK(left_out > 10);
+}
+
 TEST_CASE("every mesh is tried or said to be pruned", "[outer]") {
   std::size_t pruned = 0;
   for (std::uint64_t seed = 0; seed < cases(30u); ++seed) {

@@ -81,6 +81,26 @@ def test_given_checkpoints(folder):
         assert done.returncode == 4 and "layers.*.no_such" in done.stderr, done.stderr
 
 
+def test_bias_of_two_precisions(folder):
+    """A bias that a convolution adds in float32, as there is none for bfloat16, and an Add reads in 16 bits."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    random, info = np.random.default_rng(3), helper.make_tensor_value_info
+    weights = {"w": random.standard_normal((4, 3, 3, 3)), "b": random.standard_normal(4), "v": random.standard_normal((4, 4))}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv"), helper.make_node("GlobalAveragePool", ["c"], ["p"], "pool"),
+             helper.make_node("Flatten", ["p"], ["f"], "flat"), helper.make_node("MatMul", ["f", "v"], ["m"], "fc"), helper.make_node("Add", ["m", "b"], ["y"], "add")]
+    graph = helper.make_graph(nodes, "shared", [info("x", TensorProto.FLOAT, [8, 3, 6, 6])], [info("y", TensorProto.FLOAT, [8, 4])],
+                              [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()])
+    model, out = folder / "shared.onnx", folder / "shared"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    for precision in ("bf16", "fp16", "mixed-fp16"):
+        run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "--train", "--loss", "sum", "--precision", precision, "-o", out)
+        assert run("verify", out).stdout.splitlines()[-1] == "PASSED", precision
+        if precision != "bf16":  # which ONNX Runtime has few kernels of
+            assert run("run", out).stdout.splitlines()[-1] == "PASSED", precision
+
+
 def test_repeats_where_nothing_fits(folder):
     model, out = MODELS / "train_gpt_sgd.onnx", folder / "out"
     kept = {}
@@ -128,7 +148,8 @@ def test_wrong_sums_fail(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         test_given_checkpoints(pathlib.Path(folder))
-    print("ok test_given_checkpoints")
+        test_bias_of_two_precisions(pathlib.Path(folder))
+    print("ok test_given_checkpoints, test_bias_of_two_precisions")
     if not (MODELS / "train_gpt_sgd.onnx").exists():
         print(f"skipped: no training steps in {MODELS} (set AUTOPAR_SHARED)")
         return 0

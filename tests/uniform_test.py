@@ -131,6 +131,19 @@ def experts(folder):
         for word, flag in ((" cp=", "--context-parallel-size"), (" ep=", "--expert-model-parallel-size")):
             degree = template.split(word)[1].split()[0] if word in template else None
             assert (f"{flag} {degree}" in done.stdout) if degree else (flag not in done.stdout), (template, done.stdout)
+    # Experts that are split over the devices of tensor parallelism, too: the default of one program, and not of the other.
+    done = search("uniform:dp=4 tp=2 ep=4 zero=1")
+    assert done.returncode == 0, done.stderr
+    said = called("export", folder / "moe", "--as", "torchtitan").stdout
+    assert "expert_parallel_degree = 4" in said and "expert_tensor_parallel_degree = 2" in said, said
+    assert "--expert-tensor-parallel-size" not in called("export", folder / "moe", "--as", "megatron").stdout
+    # What --zero says is the templates' level, and no other one goes with it.
+    levels = called("search", model, "--cluster", cluster, *options, "--zero", 3, "--searcher", "uniform", "-q", "--json", "-o", folder / "levels")
+    assert levels.returncode == 0, levels.stderr
+    tried = json.loads(levels.stdout)["picked"]["tried"]
+    assert tried and all("zero=3" in t["searcher"] for t in tried), tried
+    done = called("search", model, "--cluster", cluster, *options, "--zero", 1, "--searcher", "uniform:dp=8 zero=3", "-q", "-o", folder / "none")
+    assert done.returncode == 2 and "so does --zero 1" in done.stderr, done.stderr
     report = search("uniform")
     assert report.returncode == 0, report.stderr
     names = [t["searcher"] for t in json.loads(report.stdout)["picked"]["tried"]]
