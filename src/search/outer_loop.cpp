@@ -26,7 +26,8 @@ constexpr double kPlansAbove = 0.01;
 // A mesh on which the best plan can be beaten by no more than this part of what is open on all of
 // them is left as it is: the gap would not get smaller by it, and the plan hardly cheaper. Of a
 // step of U-Net within 330 MiB on 64 devices 10 of 31 CPU seconds went into two meshes that were
-// less than 0.25 % below the plan, of which no part was found.
+// less than 0.25 % below the plan, of which no part was found. ViT-L with SGD on 512 devices, 3.4 %
+// above its bound, takes 37.09 ms so, and 37.01 without; ResNet-50 for faces there 7.85 and 7.86.
 constexpr double kPartOfGap = 0.25;
 
 // Where more was asked for than a default search finds, so many times the effort in each further
