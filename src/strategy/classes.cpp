@@ -1,5 +1,6 @@
 // Rules and classes of ops: each op is written as bytes that are the same for ops of one class, and
 // of one rule.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -146,6 +147,16 @@ bool add_all_of_rule(OpBytes& out, const Graph& graph, const Op& op) {
   return true;
 }
 
+// Whether some assignment makes several ops of it on a rank, see is_plain_local().
+bool may_take_steps(const Op& op, const Rule& rule) {
+  const OpRow* row = find_row(op);
+  if (row == nullptr) return false;
+  return row->split != nullptr ||
+         std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& factor) {
+           return factor.kind == FactorKind::kHalo || factor.kind == FactorKind::kMoving;
+         });
+}
+
 }  // namespace
 
 Result<GraphRules> rules_of(const Graph& graph, const UserRules& user) {
@@ -178,8 +189,7 @@ std::vector<int> classes_of(const Graph& graph, const std::vector<Rule>& rules) 
     out.text.clear();
     add(out, graph, graph.ops[o], rules[o]);
     // What an op of several steps on a rank holds beside its outputs.
-    const OpRow* row = find_row(graph.ops[o]);
-    if (row != nullptr && row->split != nullptr) out.number(gone[o]);
+    if (may_take_steps(graph.ops[o], rules[o])) out.number(gone[o]);
     const auto next = static_cast<int>(class_of_bytes.size());
     classes.push_back(class_of_bytes.try_emplace(out.text, next).first->second);
   }

@@ -69,10 +69,7 @@ class Rebatch {
   using Test = bool (Rebatch::*)(const Op&, const std::vector<std::int64_t>&) const;
   std::optional<std::string> find_reshape(const Graph& twin, Test alone, Test alike) {
     if (!begin()) return std::nullopt;
-    for (changed_ = true; changed_;) {
-      changed_ = false;
-      for (std::size_t o = 0; o < graph().ops.size(); ++o) static_cast<void>(follow(o));
-    }
+    follow_all();
     std::map<std::string, const Op*> twins;
     for (const Op& op : twin.ops) twins[op.name] = &op;
     for (const Op& op : graph().ops) {
@@ -96,21 +93,16 @@ class Rebatch {
 
   // See op_of_own_batch(). The first op that makes as much on the batch of the twin as on the own,
   // or reads as much along it: a constant or a weight, or what it is told to make.
-  std::optional<std::string> keeps_batch(const Graph& twin, std::int64_t batch) {
+  std::optional<std::string> keeps_batch(const Graph& twin) {
     if (!begin()) return std::nullopt;
-    for (changed_ = true; changed_;) {
-      changed_ = false;
-      for (std::size_t o = 0; o < graph().ops.size(); ++o) static_cast<void>(follow(o));
-    }
+    follow_all();
     std::map<std::string, const Value*> twins;
     for (const Value& value : twin.values) twins[value.name] = &value;
     const auto keeps = [&](ValueId id, std::size_t d) {
       const Value& value = graph().value(id);
       const auto other = twins.find(value.name);
       if (other == twins.end() || other->second->shape.size() != value.shape.size()) return false;
-      const std::int64_t extent = value.shape[d];
-      return extent > 1 && extent * batch / before_ != other->second->shape[d] &&
-             other->second->shape[d] == extent;
+      return value.shape[d] > 1 && other->second->shape[d] == value.shape[d];
     };
     for (std::size_t o = 0; o < graph().ops.size(); ++o) {
       for (ValueId output : graph().ops[o].outputs) {
@@ -364,6 +356,14 @@ class Rebatch {
     return status;
   }
 
+  // As far as rules go. What only a constant made as long as the batch is found from its reader.
+  void follow_all() {
+    for (changed_ = true; changed_;) {
+      changed_ = false;
+      for (std::size_t o = 0; o < graph().ops.size(); ++o) static_cast<void>(follow(o));
+    }
+  }
+
   static std::string label_of(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
   std::string label(std::size_t o) const { return label_of(graph().ops[o]); }
 
@@ -611,7 +611,7 @@ Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph
   const auto alone = of_other.find_reshape(own, &Rebatch::reshapes_batch, &Rebatch::never);
   if (alone) return alone;
   AUTOPAR_TRY(own_rules, rules_of(own));
-  const auto op = Rebatch(own, own_rules, batch_dim, 1).keeps_batch(other, other_batch);
+  const auto op = Rebatch(own, own_rules, batch_dim, 1).keeps_batch(other);
   if (op) return op;
   return Rebatch(own, own_rules, batch_dim, 1)
       .find_reshape(other, &Rebatch::never, &Rebatch::states_batch);
