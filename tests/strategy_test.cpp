@@ -70,6 +70,33 @@ TEST_CASE("rules of a graph are those of its ops one by one", "[strategy]") {
   CHECK(rules.size() == 6);
 }
 
+TEST_CASE("ops of several steps are alike where the same inputs go with them", "[strategy]") {
+  GraphWriter b;
+  const Shape image = {1, 2, 8, 8};
+  const auto conv = [&](ValueId x, const std::string& name) {
+    return b.op("Conv", {x, b.parameter("w." + name, {2, 2, 3, 3})}, image,
+                {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}},
+                 {"kernel_shape", std::vector<std::int64_t>{3, 3}}},
+                name);
+  };
+  const ValueId kept = b.op("Relu", {b.input("X", image)}, image, {}, "first");
+  const ValueId one = conv(kept, "one");
+  const ValueId two = conv(b.op("Relu", {one}, image, {}, "second"), "two");
+  const ValueId three = conv(b.op("Relu", {two}, image, {}, "third"), "three");
+  b.graph.outputs = {b.op("Add", {three, kept}, image, {}, "sum")};
+  const std::vector<int> classes = rules_of(b.graph).value().class_of_op;
+  const auto class_of = [&](const std::string& name) {
+    for (std::size_t o = 0; o < b.graph.ops.size(); ++o) {
+      if (b.graph.ops[o].name == name) return classes[o];
+    }
+    return -1;
+  };
+  CHECK(class_of("two") == class_of("three"));
+  // What it reads is read again, so it stays beside the rows of neighbours.
+  CHECK(class_of("one") != class_of("two"));
+  CHECK(class_of("first") == class_of("second"));
+}
+
 TEST_CASE("readers know when a value is read", "[strategy]") {
   const Graph graph = diamond();
   const std::vector<Readers> readers = readers_of(graph);

@@ -12,10 +12,8 @@
 #include "planning/forms.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
-#include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
 #include "report/unit.hpp"
-#include "search/bound_beside.hpp"
 
 namespace autopar::cli {
 
@@ -151,44 +149,13 @@ class AskedSteps {
   std::optional<Error> error_;
 };
 
-// Chunks of small steps are planned by estimates that say less: where such a plan is further than
-// that above its bound, templates are planned as well. Of a Llama of 6 layers in 2 stages one took
-// 3 to 8 % less.
-constexpr double kWorthTemplates = 0.05;
-
-bool may_be_template(const StagedPlan& plan, const PlanOptions& options) {
-  if (!plan.pipeline || options.searcher != "auto" || !options.cuts.empty()) return false;
-  return plan.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep &&
-         plan.pipeline->gap() > kWorthTemplates && !plan.pipeline->interrupted;
-}
-
-Result<StagedPlan> plan_stages(const std::vector<StagedStep>& steps, const PlanOptions& options,
-                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
-                               std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  if (is_templates(options.searcher)) return plan_uniform_stages(steps, common, begin, clock);
-  AUTOPAR_TRY(plan, plan_staged(steps, pins, common, begin, clock));
-  if (pins || !may_be_template(plan, options)) return std::move(plan);
-  auto other = plan_uniform_stages(steps, common, begin, clock);
-  const PipelinePlan& found = *plan.pipeline;
-  if (!other || !other->pipeline || other->pipeline->times.makespan >= found.times.makespan) {
-    return std::move(plan);
-  }
-  PipelinePlan& best = *other->pipeline;
-  const std::string words = best.tried.empty() ? "" : ": " + best.tried.front().why;
-  best.tried = found.tried;
-  best.tried.insert(best.tried.begin(),
-                    {best.form, best.times.makespan, best.peak_bytes, "a template" + words});
-  best.lower_bound = bound_beside(found.lower_bound, best.times.makespan);
-  return std::move(*other);
-}
-
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, const std::optional<StrategyFile>& pins,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
-  AUTOPAR_TRY(plan, plan_stages(steps, options, pins, common, begin, clock));
+  AUTOPAR_TRY(plan, plan_stages(steps, pins, common, begin, clock));
   if (plan.pipeline) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));
     return 0;

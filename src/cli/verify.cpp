@@ -18,6 +18,7 @@
 #include "cli/show_program.hpp"
 #include "cli/show_step.hpp"
 #include "planning/logging.hpp"
+#include "support/counted.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
@@ -47,10 +48,6 @@ struct Check {
   std::string what;
 };
 
-std::string count(std::size_t number, const std::string& one, const std::string& many) {
-  return std::to_string(number) + " " + (number == 1 ? one : many);
-}
-
 // What read_programs has checked of one file, in numbers.
 Result<std::vector<Check>> checks_of(const PlanFile& file, const std::string& prefix) {
   const Plan& plan = file.plan;
@@ -65,14 +62,14 @@ Result<std::vector<Check>> checks_of(const PlanFile& file, const std::string& pr
   const std::string origin = file.by_hand ? "imported and completed" : "ONNX's checker passed";
   return std::vector<Check>{
       {prefix + "program", Verdict::kProven,
-       file.path + ": " + count(plan.program.ops.size(), "op", "ops") + ", " + origin +
+       file.path + ": " + counted(plan.program.ops.size(), "op", "ops") + ", " + origin +
            ", shapes inferred"},
       {prefix + "groups", Verdict::kProven,
-       count(collectives.size(), "collective", "collectives") + " over " +
-           count(lists.size(), "list", "lists") + " of groups, every rank in one group of each"},
+       counted(collectives.size(), "collective", "collectives") + " over " +
+           counted(lists.size(), "list", "lists") + " of groups, every rank in one group of each"},
       {prefix + "boundary", Verdict::kProven,
-       count(plan.inputs.size(), "input", "inputs") + " and " +
-           count(plan.outputs.size(), "output", "outputs") + " have the shapes of their layouts"},
+       counted(plan.inputs.size(), "input", "inputs") + " and " +
+           counted(plan.outputs.size(), "output", "outputs") + " have the shapes of their layouts"},
   };
 }
 
@@ -107,7 +104,7 @@ Check rank_check(const PlanFile& file, const std::string& prefix) {
   const Status checked = check_rank_plans(file, file.path, file.ranks);
   if (!checked) return {prefix + "ranks", Verdict::kWrong, checked.error().message};
   return {prefix + "ranks", Verdict::kProven,
-          count(static_cast<std::size_t>(file.world_size), "folder", "folders") +
+          counted(file.world_size, "folder", "folders") +
               " with this program, and weights as long as it reads them"};
 }
 
@@ -119,8 +116,9 @@ Check rank_weights_check(const PlanFile& file) {
   const auto stored = stored_in(folder.empty() ? "." : folder, held, unknown);
   if (!stored) return {"weights", Verdict::kWrong, stored.error().message};
   if (!unknown.empty()) return {"weights", Verdict::kWrong, unknown.front()};
-  return {"weights", Verdict::kProven,
-          "slices of " + count(stored->size(), "value", "values") + ", as the program reads them"};
+  return {
+      "weights", Verdict::kProven,
+      "slices of " + counted(stored->size(), "value", "values") + ", as the program reads them"};
 }
 
 // What stands beside the programs.
@@ -139,8 +137,8 @@ Check rank_files_check(const Step& step, const std::vector<PlanFile>& files,
   const auto stored = stored_in_step(*layout, folder);
   if (!stored) return {"ranks", Verdict::kWrong, stored.error().message};
   return {"ranks", Verdict::kProven,
-          count(static_cast<std::size_t>(step.world_size), "file", "files") + " with slices of " +
-              count(stored->size(), "value", "values") + ", as the programs read them"};
+          counted(step.world_size, "file", "files") + " with slices of " +
+              counted(stored->size(), "value", "values") + ", as the programs read them"};
 }
 
 // A step of several programs: each, and then what passes between them.
@@ -154,11 +152,11 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
   std::vector<Check> checks;
   std::size_t actions = 0;
   for (const StepLine& line : step->lines) actions += line.size();
-  checks.push_back(
-      {"schedule", Verdict::kProven,
-       count(actions, "action", "actions") + " of " +
-           count(step->lines.size(), "set of ranks", "sets of ranks") + ", each once, for " +
-           count(static_cast<std::size_t>(step->micro_batches), "micro-batch", "micro-batches")});
+  checks.push_back({"schedule", Verdict::kProven,
+                    counted(actions, "action", "actions") + " of " +
+                        counted(step->lines.size(), "set of ranks", "sets of ranks") +
+                        ", each once, for " +
+                        counted(step->micro_batches, "micro-batch", "micro-batches")});
   for (std::size_t p = 0; p < files->size(); ++p) {
     const StepProgram& program = step->programs[p];
     const std::string prefix = std::to_string(program.chunk) + name_of(program.phase) + " ";
@@ -199,10 +197,9 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
     for (const std::string& warning : (*files)[f].warnings) logging::warn("warning: {}", warning);
   }
   const PlanFile& first = files->front();
-  checks.push_back(
-      {"order", Verdict::kProven,
-       count(static_cast<std::size_t>(first.world_size), "rank issues", "ranks issue") +
-           " matching collectives in one order, none waits for itself in a circle"});
+  checks.push_back({"order", Verdict::kProven,
+                    counted(first.world_size, "rank issues", "ranks issue") +
+                        " matching collectives in one order, none waits for itself in a circle"});
   check_origin(first, model, checks);
   return checks;
 }

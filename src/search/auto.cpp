@@ -26,7 +26,7 @@ constexpr double kAffordableOnManyAxes = 3e7;
 // templates, which takes as long as the exact search: where the host that issues kernels or links
 // are what takes the time, sums of busy times may favour a plan that is slower than theirs. Of two
 // steps of a small GPT on 8 devices it was 4 and 6 % slower.
-constexpr std::size_t kOpsOfTemplates = 3000;
+constexpr std::size_t kOpsOfTemplates = 3000;  // as tuning::outer::kSmallStep of pipelines
 constexpr double kWorthTemplates = 0.02;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 

@@ -1,3 +1,5 @@
+// Following the batch, restating it, and telling where it was not: one walk, whose state (which
+// dimensions are of the batch) all three read, so they are one class and one file.
 #include "autopar/rebatch.hpp"
 
 #include <algorithm>
