@@ -328,6 +328,16 @@ def test_clusters(folder):
     assert "did you mean 'dgx-a100-1x8'" in run("show", "dgx-a100-1x9", code=4).stderr
 
 
+def test_profiles(folder):
+    names = [path.stem for path in sorted((SOURCE / "models" / "profiles").glob("*.json"))]
+    assert [p["name"] for p in json.loads(run("show", "profiles", "--json").stdout)["profiles"]] == names
+    table = run("show", "profiles").stdout
+    assert all(name in table for name in names)
+    assert run("show", names[0]).stdout == run("show", SOURCE / "models" / "profiles" / f"{names[0]}.json").stdout
+    refused = run("search", MODEL, "--cluster", "dgx-a100-1x8", "--profile", "nosuch", "-o", folder / "x", code=4).stderr
+    assert ", ".join(names) in refused and "show profiles" in refused, refused
+
+
 def test_pictures_of_documents(folder):
     """show has tables for what --json of the commands prints."""
     machine, out = cluster(folder, 4), folder / "out"

@@ -12,10 +12,10 @@
 #include "cli/command_line.hpp"
 #include "cli/pipeline_report.hpp"
 #include "cli/run_step.hpp"
-#include "cli/show_clusters.hpp"
 #include "cli/show_document.hpp"
 #include "cli/show_json.hpp"
 #include "cli/show_program.hpp"
+#include "cli/show_ready_made.hpp"
 #include "cli/show_step.hpp"
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
@@ -176,13 +176,18 @@ Status check_options(const CLI::App& app, const std::string& path, const std::st
 }
 
 Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOptions& common) {
-  if (options.file == "clusters" && !std::filesystem::exists(options.file)) {
-    AUTOPAR_RETURN_IF_ERROR(check_options(app, options.file, "autopar-clusters"));
-    AUTOPAR_TRY(clusters, show_clusters(common.json));
-    std::cout << clusters;
+  const bool clusters = options.file == "clusters";
+  if ((clusters || options.file == "profiles") && !std::filesystem::exists(options.file)) {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, options.file, "autopar-" + options.file));
+    AUTOPAR_TRY(listed, clusters ? show_clusters(common.json) : show_profiles(common.json));
+    std::cout << listed;
     return 0;
   }
-  AUTOPAR_TRY(path, find_cluster(options.file));
+  std::string path = std::filesystem::exists(options.file) ? "" : path_of_profile(options.file);
+  if (path.empty()) {
+    AUTOPAR_TRY(found, find_cluster(options.file));
+    path = std::move(found);
+  }
   if (const std::string folder = step_folder_of(path); !folder.empty()) {
     AUTOPAR_RETURN_IF_ERROR(check_options(app, path, ""));
     return show_step_folder(folder, options, common);
@@ -248,7 +253,7 @@ Run add_show(CLI::App& app, const CommonOptions& common) {
   app.add_option(
          "FILE", options->file,
          "model, cluster, strategy, plan, step, program with collectives, report or other JSON "
-         "file of this program; `clusters`: the ready-made ones")
+         "file of this program; `clusters` or `profiles`: the ready-made ones")
       ->required();
   app.add_flag("--ops", options->ops, "every op");
   app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list")

@@ -65,7 +65,7 @@ Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::siz
 }  // namespace
 
 Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels,
-                          const std::vector<ValueId>& gone) {
+                          const std::vector<ValueId>& gone, bool exp_in_place) {
   std::vector<std::size_t> last(program.values.size(), 0);
   std::vector<char> inside(program.values.size(), 0), is_output(program.values.size(), 0);
   Bytes outputs = 0;
@@ -98,7 +98,7 @@ Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& ker
     for (ValueId made : program.ops[o].outputs) {
       if (made.valid() && inside[made.index()] == 0) now += program.value(made).bytes();
     }
-    peak = std::max(peak, now - taken_over(program, o, last, may_go));
+    peak = std::max(peak, now - (exp_in_place ? taken_over(program, o, last, may_go) : 0));
     std::vector<ValueId> read = program.ops[o].inputs;
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());

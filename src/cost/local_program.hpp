@@ -19,8 +19,8 @@ std::vector<OpKernel> fused_between_exchanges(const Graph& program);
 // The most that is alive at once of what ops make and is not inside a kernel, beyond all outputs
 // together: each value from its op to its last reader, outputs to the end. `kernels`: per op.
 // `gone`: inputs, by their numbers, that need not outlast their last reader; what they leave
-// counts.
+// counts. `exp_in_place`: Exp writes where what it reads lay, as measured runtimes have it.
 Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels,
-                          const std::vector<ValueId>& gone);
+                          const std::vector<ValueId>& gone, bool exp_in_place);
 
 }  // namespace autopar

@@ -341,10 +341,12 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     price.collectives.push_back(std::move(c));
   }
   // Where element by element is fused, what goes from one exchange to another lies in memory.
-  const bool is_fused = state_->cluster.profile.fuses_elementwise &&
-                        !exchanges_halos(rule, assignment) && !is_moving(rule, assignment);
-  price.temporaries = peak_of_temporaries(
-      program, is_fused ? fused_between_exchanges(program) : kernels, state_->gone(graph, op));
+  const Profile& profile = state_->cluster.profile;
+  const bool is_fused = profile.fuses_elementwise && !exchanges_halos(rule, assignment) &&
+                        !is_moving(rule, assignment);
+  price.temporaries =
+      peak_of_temporaries(program, is_fused ? fused_between_exchanges(program) : kernels,
+                          state_->gone(graph, op), !profile.ideal());
   return price;
 }
 

@@ -39,6 +39,7 @@ std::vector<std::string> ready_made(const std::string& kind) {
 }  // namespace
 
 std::vector<std::string> ready_made_clusters() { return ready_made("clusters"); }
+std::vector<std::string> ready_made_profiles() { return ready_made("profiles"); }
 
 std::string names_of_clusters() {
   std::string text;
@@ -64,17 +65,12 @@ Result<std::string> find_cluster(const std::string& name) {
                      " (`autopar show clusters` lists them)");
 }
 
-namespace {
-
-// Of a ready-made one; empty: there is none of that name.
 std::string path_of_profile(const std::string& name) {
-  for (const std::string& path : ready_made("profiles")) {
+  for (const std::string& path : ready_made_profiles()) {
     if (fs::path(path).stem() == name) return path;
   }
   return "";
 }
-
-}  // namespace
 
 std::string profile_of_plan(const std::string& name, const std::string& sha256,
                             const std::string& cluster_sha256) {
@@ -92,11 +88,12 @@ Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile
     return ProfileFile{std::move(profile), std::move(sha256)};
   }
   std::string known;
-  for (const std::string& one : ready_made("profiles")) {
+  for (const std::string& one : ready_made_profiles()) {
     known += ", " + fs::path(one).stem().string();
   }
-  return input_error(
-      name + ": no such file, and no ready-made profile of that name; there are ideal" + known);
+  return input_error(name +
+                     ": no such file, and no ready-made profile of that name; there are ideal" +
+                     known + " (`autopar show profiles`)");
 }
 
 }  // namespace autopar

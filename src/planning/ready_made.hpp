@@ -13,6 +13,9 @@ Result<ClusterFile> cluster_of_option(const std::string& name);
 // Their files, by name, and their names as a sentence has them.
 std::vector<std::string> ready_made_clusters();
 std::string names_of_clusters();
+std::vector<std::string> ready_made_profiles();
+// The file of a ready-made profile; empty: there is none of that name.
+std::string path_of_profile(const std::string& name);
 
 // Where a cluster lies: a file, or the name of a ready-made one.
 Result<std::string> find_cluster(const std::string& name);

@@ -1,4 +1,4 @@
-// The ready-made clusters.
+// Clusters and profiles that come with this program.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace autopar::cli {
 
-// A line per cluster, or JSON.
+// A line for each, or JSON.
 Result<std::string> show_clusters(bool json);
+Result<std::string> show_profiles(bool json);
 
 }  // namespace autopar::cli
