@@ -147,7 +147,8 @@ class Search {
       deferred_ = options_.until == Until::kPlans && !race_.closed();
       if (deferred_) return;
       limited_search_->find_plans();
-      deferred_ = options_.until == Until::kClose && !race_.closed();
+      // With the effort spent there is nothing to go on with.
+      deferred_ = options_.until == Until::kClose && !race_.closed() && !budget_.over();
       if (deferred_) return;
       limited_search_->close();
       limited_search_ = nullptr;
