@@ -33,6 +33,14 @@ def planned(folder):
     return folder / "plan"
 
 
+def test_another_batch_than_the_models(folder):
+    """What the plan is compared with then has the plan's batch."""
+    model = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx"
+    run("search", model, "--cluster", cluster(folder, 4), "--batch", 16, "-o", folder / "batched", "-q")
+    for more in ((), ("--model", model)):
+        assert run("run", folder / "batched", *more).stdout.splitlines()[-1] == "PASSED"
+
+
 def with_outputs(folder, name, **changes):
     """The outputs of a right run, some of them changed: what a wrong plan looks like from the other side."""
     arrays = dict(np.load(folder / "right.npz"))

@@ -72,6 +72,28 @@ Status map_common_weights(const PlanFile& file, RunProgram& program) {
   return Ok{};
 }
 
+// Where the plan was made with another batch than the model's own: that one, and where it stands.
+ImportOptions on_batch_of(const Plan& plan, const Graph& model, const ImportOptions& import) {
+  ImportOptions options = import;
+  for (const BoundaryValue& input : plan.inputs) {
+    const auto of_model =
+        std::find_if(model.inputs.begin(), model.inputs.end(),
+                     [&](ValueId id) { return model.value(id).name == input.name; });
+    if (of_model == model.inputs.end()) continue;
+    const Shape& own = model.value(*of_model).shape;
+    if (own.size() != input.shape.size()) return import;
+    for (std::size_t d = 0; d < own.size(); ++d) {
+      if (own[d] == input.shape[d]) continue;
+      if (options.batch != 0 && (d != options.batch_dim || input.shape[d] != options.batch)) {
+        return import;
+      }
+      options.batch = input.shape[d];
+      options.batch_dim = d;
+    }
+  }
+  return options;
+}
+
 }  // namespace
 
 Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) {
@@ -109,10 +131,13 @@ Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile&
   const std::string& expected = plan.metadata.model_sha256;
   if (imported) {
     AUTOPAR_RETURN_IF_ERROR(check_model_sha256(path, imported->sha256, expected));
+    const ImportOptions batched = on_batch_of(plan.plan, imported->graph, import);
+    if (batched.batch != 0) imported = import_model(path, batched);
+    if (!imported) return imported.error();
     const auto& ops = imported->graph.ops;
     const bool draws = std::any_of(ops.begin(), ops.end(), is_random);
     if (draws) seed_random_ops(imported->graph);
-    if (imported->ir_version == 0 || draws) {
+    if (imported->ir_version == 0 || draws || batched.batch != 0) {
       AUTOPAR_TRY(bytes, graph_bytes(imported->graph, path));
       model.bytes = std::make_shared<const std::string>(std::move(bytes));
     }
