@@ -161,7 +161,7 @@ PipelineSchedule random_schedule(Random& random) {
 }
 
 // Quarters of seconds: sums are exact.
-ChunkCost random_cost(Random& random) {
+ChunkCost random_cost(Random& random, std::size_t chunk, std::size_t chunks) {
   const auto seconds = [&] { return 0.25 * static_cast<double>(below(random, 9)); };
   const auto pass = [&] {
     return PassSeconds{seconds(), seconds(), seconds(), seconds(), seconds()};
@@ -174,6 +174,13 @@ ChunkCost random_cost(Random& random) {
   cost.send_backward = seconds();
   cost.reduce = seconds();
   cost.update = seconds();
+  const auto to = static_cast<std::size_t>(below(random, static_cast<std::int64_t>(chunks)));
+  if (to > chunk + 1 || to + 1 < chunk) {
+    cost.further.push_back({static_cast<std::int64_t>(to), seconds()});
+  }
+  if (below(random, 2) == 0 && to != chunk) {
+    cost.reduced = {{static_cast<std::int64_t>(to), seconds()}};
+  }
   return cost;
 }
 
@@ -225,21 +232,30 @@ class SlowSimulation {
                                         {kFB, pass.forward_backward}}[action.phase];
   }
 
-  // The messages of a line, one behind the other on the link to each other stage.
+  // Activations go on, gradients back.
+  static bool is_of(std::int64_t step, StepPhase phase) {
+    if (phase == kFB) return true;
+    return step > 0 ? phase == kF : phase == kB || phase == kI;
+  }
+
+  // The messages of a line, one behind the other on the link to each stage, its own too.
   void send(const StepLine& line) {
     std::map<std::int64_t, Seconds> free;  // by the stage that they go to
     for (const StepAction& action : line) {
-      for (const std::int64_t step : {1, -1}) {
-        const std::int64_t to = action.chunk + step;
-        const bool sends = step == 1
-                               ? action.phase == kF || action.phase == kFB
-                               : action.phase == kB || action.phase == kI || action.phase == kFB;
-        if (!sends || to < 0 || to >= static_cast<std::int64_t>(costs_.size())) continue;
+      const ChunkCost& own = cost(action.chunk);
+      std::vector<FurtherMessage> all = {{action.chunk + 1, own.send_forward},
+                                         {action.chunk - 1, own.send_backward}};
+      all.insert(all.end(), own.further.begin(), own.further.end());
+      const bool reduces = action.phase == StepPhase::kReduce;
+      if (reduces) all = own.reduced.value_or(std::vector<FurtherMessage>());
+      for (const auto& [to, seconds] : all) {
+        const std::int64_t step = to - action.chunk;
+        if (!reduces && !is_of(step, action.phase)) continue;
+        if (to < 0 || to >= static_cast<std::int64_t>(costs_.size())) continue;
         Seconds& arrival = arrivals_[{action, step}];
         arrival = times_[action].end;
-        if (stage(to) == stage(action.chunk)) continue;
-        arrival = std::max(arrival, free[stage(to)]) +
-                  (step == 1 ? cost(action.chunk).send_forward : cost(action.chunk).send_backward);
+        if (reduces && seconds == 0) continue;
+        arrival = std::max(arrival, free[stage(to)]) + seconds;
         free[stage(to)] = arrival;
       }
     }
@@ -250,8 +266,18 @@ class SlowSimulation {
     const auto needs = needed(all_, static_cast<std::int64_t>(costs_.size()), action);
     for (const StepAction& one : needs.value()) {
       const std::int64_t step = action.chunk - one.chunk;
+      if (one.phase == StepPhase::kReduce && cost(one.chunk).reduced) continue;
       const bool is_message = is_pass(action.phase) && step != 0;
       time = std::max(time, is_message ? arrivals_.at({one, step}) : times_[one].end);
+    }
+    for (const auto& [way, arrival] : arrivals_) {
+      const auto& [from, step] = way;
+      const bool is_read =
+          from.micro_batch == action.micro_batch && from.chunk + step == action.chunk;
+      const bool is_sum = from.phase == StepPhase::kReduce && action.phase == StepPhase::kUpdate;
+      const bool is_further =
+          is_pass(action.phase) && std::abs(step) > 1 && is_of(step, action.phase);
+      if (is_read && (is_sum || is_further)) time = std::max(time, arrival);
     }
     return time;
   }
@@ -274,7 +300,7 @@ TEST_CASE("random schedules take as long as the slow simulation says", "[pipelin
     REQUIRE(why_not(schedule) == "");
     std::vector<ChunkCost> costs;
     for (std::size_t c = 0; c < schedule.stage_of_chunk.size(); ++c) {
-      costs.push_back(random_cost(random));
+      costs.push_back(random_cost(random, c, schedule.stage_of_chunk.size()));
     }
     const auto times = simulate_schedule(schedule, costs);
     REQUIRE(times.ok());

@@ -332,6 +332,19 @@ def test_frozen_weights_of_a_pipeline_are_moved(folder):
             assert np.array_equal(merged[name], values[name]), (place, name)
 
 
+def test_frozen_weights_in_another_file(folder):
+    """What is not trained stays in the model's external data: that goes with the step, and with the step's copy on other ranks."""
+    model = folder / "outside.onnx"
+    onnx.save(onnx.load(chain(folder / "inside.onnx", [8, 8, 8, 8, 4])), model, save_as_external_data=True, location="outside.data", size_threshold=0)
+    options = "--train", "--loss", "mse", "--freeze", "w1,bias", "--weights", "sharded"
+    check(planned(folder, model, "one", *options))
+    pipeline = planned(folder, model, "pipeline", *options, "--micro-batches", "2", "--stages", "2")
+    run("reshard-weights", "--from", pipeline, "--to", pipeline, "-o", folder / "copy")
+    check(folder / "copy")
+    run("merge", folder / "copy", "-o", folder / "copied.safetensors")
+    assert set(load_file(folder / "copied.safetensors")) == {t.name for t in onnx.load(model).graph.initializer}
+
+
 def dropped(path, batch, seed=None):
     """A product of what a Dropout leaves of another, with a Reshape between that says the batch where that is a number."""
     seeded = {} if seed is None else {"seed": seed}

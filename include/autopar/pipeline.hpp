@@ -88,14 +88,23 @@ struct PassSeconds {
   Seconds weight_gradients = 0;  // W
   Seconds forward_backward = 0;  // FB
 };
+// Of a micro-batch, to the stage of a chunk that is not the next one, or the one before.
+struct FurtherMessage {
+  std::int64_t to = 0;  // a chunk: behind the sender an activation, before it a gradient
+  Seconds seconds = 0;
+};
 struct ChunkCost {
   PassSeconds steady;
   std::optional<PassSeconds> first = std::nullopt;  // of micro-batch 0, where it differs
   std::optional<PassSeconds> last = std::nullopt;   // of the last of several
   Seconds send_forward = 0;   // the activation of a micro-batch to the next chunk's stage
   Seconds send_backward = 0;  // its gradient to the stage of the chunk before
-  Seconds reduce = 0;         // R
-  Seconds update = 0;         // U
+  std::vector<FurtherMessage> further = {};
+  // What R makes, to chunks whose U reads it, on this stage too. Not said: nothing is sent, and
+  // every U waits for it.
+  std::optional<std::vector<FurtherMessage>> reduced = std::nullopt;
+  Seconds reduce = 0;  // R
+  Seconds update = 0;  // U
 };
 
 struct ActionTime {
@@ -118,7 +127,7 @@ struct ScheduleTimes {
 // Every action starts once the one before it in its line has ended and what it reads has arrived.
 // A result leaves when its action ends, over a link from stage to stage that carries one message at
 // a time in each direction, in the order of the sender's line; neither stage waits for it or is
-// slowed down. Between chunks of one stage nothing is sent. One ChunkCost per chunk. Errors
+// slowed down. A stage has such a link to itself. One ChunkCost per chunk. Errors
 // (kInput): those of verify_schedule; a number of costs that is not that of the chunks; costs below
 // 0 or not finite. Linear in the number of actions.
 Result<ScheduleTimes> simulate_schedule(const PipelineSchedule& schedule,

@@ -389,13 +389,16 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);
   metadata.fallback_functions = options.fallback_functions;
   const std::string& data_folder = inputs.data_folder;
-  if (inputs.has_whole_batch) {
-    AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
-  }
+  AUTOPAR_TRY(training_warnings, write_training_file(inputs, request.graph, files));
+  report.warnings.insert(report.warnings.end(), training_warnings.begin(), training_warnings.end());
   AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, inputs,
                                             threads_of_search(common), files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
-  report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
+  for (const std::string& warning : plan_warnings) {
+    const auto& told = training_warnings;
+    if (std::find(told.begin(), told.end(), warning) != told.end()) continue;
+    report.warnings.push_back(warning);
+  }
   if (options.fallback_functions) {
     report.warnings.push_back(
         "plan.onnx HAS FALLBACK FUNCTIONS: a runtime without kernels for "

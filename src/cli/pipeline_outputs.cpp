@@ -332,6 +332,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(*plan.chunks.front().planned->request, whole, strategy);
+  // What it refers to the programs do, too.
   if (whole.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, whole.training_bytes));
   }

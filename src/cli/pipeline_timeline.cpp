@@ -221,26 +221,38 @@ class PipelineTimeline {
   std::vector<std::int64_t> receivers_of(std::size_t stage) const {
     std::vector<std::int64_t> found;
     for (const StepAction& action : plan_.schedule.lines[stage]) {
-      for (const bool forward : {true, false}) {
-        const std::int64_t to = receiver_of(action, forward);
-        if (to >= 0 && std::find(found.begin(), found.end(), to) == found.end())
-          found.push_back(to);
+      for (const Message& message : messages_of(action)) {
+        const bool is_known = std::find(found.begin(), found.end(), message.to) != found.end();
+        if (message.seconds > 0 && !is_known) found.push_back(message.to);
       }
     }
     std::sort(found.begin(), found.end());
     return found;
   }
 
-  // The stage that gets what an action makes; -1: none, or this one.
-  std::int64_t receiver_of(const StepAction& action, bool forward) const {
-    const bool makes = forward ? action.phase == StepPhase::kForward
-                               : action.phase == StepPhase::kBackward ||
-                                     action.phase == StepPhase::kInputGradients;
-    const std::int64_t next = action.chunk + (forward ? 1 : -1);
+  struct Message {
+    std::int64_t to = 0;  // stage
+    bool forward = true;
+    Seconds seconds = 0;
+  };
+  // What an action sends, in the order in which simulate_schedule() has it.
+  std::vector<Message> messages_of(const StepAction& action) const {
     const auto& stages = plan_.schedule.stage_of_chunk;
-    if (!makes || next < 0 || next >= static_cast<std::int64_t>(stages.size())) return -1;
-    const std::int64_t to = stages[static_cast<std::size_t>(next)];
-    return to == stages[static_cast<std::size_t>(action.chunk)] ? -1 : to;
+    const ChunkCost& cost = plan_.chunks[static_cast<std::size_t>(action.chunk)].cost;
+    const bool makes_activation = action.phase == StepPhase::kForward;
+    const bool makes_gradient =
+        action.phase == StepPhase::kBackward || action.phase == StepPhase::kInputGradients;
+    std::vector<Message> messages;
+    const auto add = [&](std::int64_t to, Seconds seconds) {
+      const bool forward = to > action.chunk;
+      if (to < 0 || to >= static_cast<std::int64_t>(stages.size())) return;
+      if (!(forward ? makes_activation : makes_gradient)) return;
+      messages.push_back({stages[static_cast<std::size_t>(to)], forward, seconds});
+    };
+    add(action.chunk + 1, cost.send_forward);
+    add(action.chunk - 1, cost.send_backward);
+    for (const FurtherMessage& message : cost.further) add(message.to, message.seconds);
+    return messages;
   }
 
   void add_action(std::size_t stage, const StepAction& action, const ActionTime& time) {
@@ -252,7 +264,7 @@ class PipelineTimeline {
     const bool is_shown =
         action.micro_batch < 2 || action.micro_batch + 1 == plan_.schedule.micro_batches;
     if (is_shown) add_ops(pid, action, time);
-    for (const bool forward : {true, false}) add_message(stage, action, time, forward);
+    for (const Message& message : messages_of(action)) add_message(stage, action, time, message);
   }
 
   void add_ops(std::int64_t stage, const StepAction& action, const ActionTime& time) {
@@ -279,11 +291,8 @@ class PipelineTimeline {
 
   // As simulate_schedule() has them: in the order of the line, one at a time.
   void add_message(std::size_t stage, const StepAction& action, const ActionTime& time,
-                   bool forward) {
-    const std::int64_t to = receiver_of(action, forward);
-    if (to < 0) return;
-    const ChunkCost& cost = plan_.chunks[static_cast<std::size_t>(action.chunk)].cost;
-    const Seconds seconds = forward ? cost.send_forward : cost.send_backward;
+                   const Message& message) {
+    const auto& [to, forward, seconds] = message;
     Seconds& link = links_[{stage, to}];
     const Seconds begin = std::max(link, time.end);
     link = begin + seconds;

@@ -5,6 +5,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/one_device.hpp"
 #include "cli/outputs.hpp"
+#include "io/export/external_data.hpp"
 #include "planning/logging.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/step_weights.hpp"
@@ -82,6 +83,15 @@ Plan unsharded(const Graph& graph) {
     }
   }
   return plan;
+}
+
+Result<std::vector<std::string>> write_training_file(const Inputs& inputs, const Graph& step,
+                                                     OutputFolder& files) {
+  if (!inputs.has_whole_batch) return std::vector<std::string>();
+  const std::string path = files.add(kTrainingFile);
+  AUTOPAR_RETURN_IF_ERROR(write_file(files.files(), path, inputs.training_bytes));
+  return place_external_data(step, inputs.data_folder, fs::path(path).parent_path().string(),
+                             kLinkBytes, files.files());
 }
 
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,

@@ -65,6 +65,11 @@ struct Programs {
 // A graph as the program of one rank.
 Plan unsharded(const Graph& graph);
 
+// Writes train.onnx, where it is of the whole batch, and puts what it refers to beside it. Returns
+// warnings.
+Result<std::vector<std::string>> write_training_file(const Inputs& inputs, const Graph& step,
+                                                     OutputFolder& files);
+
 // Writes them, and step.json and schedule.csv where there are several, with --weights sharded the
 // files of the ranks too. Returns warnings.
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,

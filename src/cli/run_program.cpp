@@ -76,9 +76,9 @@ Status map_common_weights(const PlanFile& file, RunProgram& program) {
 ImportOptions on_batch_of(const Plan& plan, const Graph& model, const ImportOptions& import) {
   ImportOptions options = import;
   for (const BoundaryValue& input : plan.inputs) {
-    const auto of_model =
-        std::find_if(model.inputs.begin(), model.inputs.end(),
-                     [&](ValueId id) { return model.value(id).name == input.name; });
+    const auto of_model = std::find_if(model.inputs.begin(), model.inputs.end(), [&](ValueId id) {
+      return model.value(id).name == input.name;
+    });
     if (of_model == model.inputs.end()) continue;
     const Shape& own = model.value(*of_model).shape;
     if (own.size() != input.shape.size()) return import;
@@ -121,7 +121,7 @@ Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) 
   return program;
 }
 
-Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan,
+Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan, bool of_step,
                                        const ImportOptions& import) {
   UnshardedModel model;
   AUTOPAR_TRY(path, model_path_of_plan(given, plan.path));
@@ -131,7 +131,9 @@ Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile&
   const std::string& expected = plan.metadata.model_sha256;
   if (imported) {
     AUTOPAR_RETURN_IF_ERROR(check_model_sha256(path, imported->sha256, expected));
-    const ImportOptions batched = on_batch_of(plan.plan, imported->graph, import);
+    // Programs of a step read one micro-batch.
+    ImportOptions batched = import;
+    if (!of_step) batched = on_batch_of(plan.plan, imported->graph, import);
     if (batched.batch != 0) imported = import_model(path, batched);
     if (!imported) return imported.error();
     const auto& ops = imported->graph.ops;

@@ -8,6 +8,16 @@
 
 namespace autopar {
 
+namespace {
+
+// Sums of the same seconds in other orders are as long: an AllReduce, which takes twice what its
+// two halves take, behind another step.
+constexpr double kRounding = 1e-12;
+
+bool shorter(Seconds a, Seconds b) { return a < (1 - kRounding) * b; }
+
+}  // namespace
+
 void PriceList::extend() {
   while (static_cast<int>(seconds_.size()) < graph_.price_count()) {
     const PriceKey& price = graph_.price(static_cast<int>(seconds_.size()));
@@ -164,7 +174,8 @@ void PathTree::relax(int state) {
     for (const int end = std::min(e + kAtOnce, last); e < end; ++e) {
       useful[count] = e;
       // Also where it is settled: every edge takes more than no time.
-      count += so_far + prices[hops[e].price] <= seconds[at(hops[e].to)] ? 1 : 0;
+      const Seconds sum = (1 - kRounding) * (so_far + prices[hops[e].price]);
+      count += sum <= seconds[at(hops[e].to)] ? 1 : 0;
     }
     for (std::size_t i = 0; i < count; ++i) {
       const Hop& hop = hops[useful[i]];
@@ -173,16 +184,17 @@ void PathTree::relax(int state) {
   }
 }
 
-// Takes a path that is no later than the one that is there, where it is better.
+// Takes a path that is no longer than the one that is there, where it is better.
 void PathTree::offer(int state, Seconds seconds, const Link& last) {
-  if (seconds < seconds_[at(state)]) {
-    links_[at(state)] = last;
-    seconds_[at(state)] = seconds;
-    queue_->push(seconds, state);
-  } else if (seconds == seconds_[at(state)] && !is_settled(state) &&
-             better(state, last, links_[at(state)])) {
-    links_[at(state)] = last;
+  const Seconds now = seconds_[at(state)];
+  const bool is_shorter = now == kUnreachable || shorter(seconds, now);
+  if (!is_shorter) {
+    const bool is_tie = !shorter(now, seconds) && !is_settled(state);
+    if (!is_tie || !better(state, last, links_[at(state)])) return;
   }
+  links_[at(state)] = last;
+  seconds_[at(state)] = seconds;
+  if (seconds < now) queue_->push(seconds, state);
 }
 
 Bytes PathTree::peak_over(int state, const Link& last) const {
@@ -216,7 +228,8 @@ bool PathTree::earlier(Link a, Link b) const {
 
 int PathTree::reach(const int* first, const int* last) const {
   const auto better_state = [&](int a, int b) {
-    if (seconds(a) != seconds(b)) return seconds(a) < seconds(b);
+    if (shorter(seconds(a), seconds(b))) return true;
+    if (shorter(seconds(b), seconds(a))) return false;
     const auto order = lengths_[at(a)] <=> lengths_[at(b)];
     if (order != 0) return order < 0;
     if (peak_bytes(a) != peak_bytes(b)) return peak_bytes(a) < peak_bytes(b);

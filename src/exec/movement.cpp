@@ -54,6 +54,8 @@ Movement movement_of(const BoundaryValue& made, const RunProgram& maker, const B
     extent = block.extent;
   }
   Movement movement;
+  std::map<Shape, std::size_t>
+      given;  // how often each slice was, but by the rank of the same place
   for (std::int64_t p = 0; p < reader.mesh.size(); ++p) {
     std::vector<MovedPiece>& pieces = movement.pieces.emplace_back();
     const Block wanted = block_of(read, reader, p);
@@ -64,7 +66,12 @@ Movement movement_of(const BoundaryValue& made, const RunProgram& maker, const B
       const Block shared = common({offset, extent}, wanted);
       if (element_count(shared.extent) == 0 && element_count(wanted.extent) != 0) continue;
       const bool is_own = held != own.end() && held->second == offset;
-      const std::int64_t from = is_own ? rank : ranks[static_cast<std::size_t>(p) % ranks.size()];
+      const auto same = own.find(p < maker.mesh.size() ? rank_at(maker, p) : -1);
+      std::int64_t from = rank;
+      if (!is_own) {
+        const bool at_same = same != own.end() && same->second == offset;
+        from = at_same ? same->first : ranks[given[offset]++ % ranks.size()];
+      }
       pieces.push_back({from, shared});
     }
   }

@@ -27,9 +27,10 @@ struct Movement {
   std::vector<std::vector<MovedPiece>> pieces;
   bool is_needed() const;
 };
-// Every block comes from the reading rank itself where it can, else of the ranks that hold it from
-// one that depends on the reader's position. Precondition: both have the same whole shape, and
-// neither is a partial sum. O(readers * distinct slices of the maker).
+// Every block comes from the reading rank itself where it can, else from the rank of the same place
+// among the maker's, else from those that hold it in turn: so all send about as much. Precondition:
+// both have the same whole shape, and neither is a partial sum. O(readers * distinct slices of the
+// maker).
 Movement movement_of(const BoundaryValue& made, const RunProgram& maker, const BoundaryValue& read,
                      const RunProgram& reader);
 

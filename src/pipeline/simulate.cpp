@@ -2,6 +2,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "pipeline/action_table.hpp"
@@ -47,6 +48,16 @@ Status verify_costs(const PipelineSchedule& schedule, const std::vector<ChunkCos
                                                    {"send_backward", cost.send_backward},
                                                    {"R", cost.reduce},
                                                    {"U", cost.update}}));
+    std::vector<FurtherMessage> messages = cost.reduced.value_or(std::vector<FurtherMessage>());
+    messages.insert(messages.end(), cost.further.begin(), cost.further.end());
+    for (const FurtherMessage& message : messages) {
+      AUTOPAR_RETURN_IF_ERROR(verify_seconds(where, {{"message", message.seconds}}));
+      const bool is_chunk = message.to >= 0 && message.to < static_cast<std::int64_t>(costs.size());
+      if (!is_chunk || message.to == static_cast<std::int64_t>(chunk)) {
+        return input_error(where + "message: expected another chunk, found " +
+                           std::to_string(message.to));
+      }
+    }
   }
   return Ok{};
 }
@@ -75,7 +86,11 @@ class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const ActionTable& table,
              const std::vector<ChunkCost>& costs)
-      : schedule_(schedule), table_(table), costs_(costs), arrivals_(table.makers.size()) {
+      : schedule_(schedule),
+        table_(table),
+        costs_(costs),
+        arrivals_(table.makers.size()),
+        sums_(costs.size()) {
     for (const StepLine& line : schedule.lines) times_.actions.emplace_back(line.size());
     times_.busy.resize(schedule.lines.size());
     ends_.resize(schedule.lines.size());
@@ -95,11 +110,10 @@ class Simulation {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  // None at the ends of the model, and between chunks of one stage.
+  // None at the ends of the model. A stage has one to itself, where layouts differ.
   std::size_t link_between(std::size_t from, std::size_t to) {
     if (to >= costs_.size()) return kNone;
     const std::pair stages(schedule_.stage_of_chunk[from], schedule_.stage_of_chunk[to]);
-    if (stages.first == stages.second) return kNone;
     return links_.emplace(stages, links_.size()).first->second;
   }
 
@@ -109,13 +123,14 @@ class Simulation {
     const auto chunk = static_cast<std::size_t>(action.chunk);
     Seconds start = ends_[line];
     for (const std::size_t value : table_.needs(action)) start = std::max(start, arrivals_[value]);
-    if (action.phase == StepPhase::kUpdate) start = std::max(start, reduced_);
+    if (!from_further_.empty()) start = std::max(start, arrived_from_further(action));
+    if (action.phase == StepPhase::kUpdate) start = std::max({start, reduced_, sums_[chunk]});
     const Seconds seconds = duration(action);
     const Seconds end = start + seconds;
     times_.actions[line][static_cast<std::size_t>(place.index)] = {start, end};
     times_.busy[line] += seconds;
     ends_[line] = end;
-    if (action.phase == StepPhase::kReduce) reduced_ = std::max(reduced_, end);
+    if (action.phase == StepPhase::kReduce) reduce(chunk, end);
     if (makes_activation(action.phase)) {
       arrivals_[table_.activation(action.chunk, action.micro_batch)] =
           arrival(forward_[chunk], end, costs_[chunk].send_forward);
@@ -123,6 +138,39 @@ class Simulation {
     if (makes_gradient(action.phase)) {
       arrivals_[table_.gradient(action.chunk, action.micro_batch)] =
           arrival(backward_[chunk], end, costs_[chunk].send_backward);
+    }
+    for (const FurtherMessage& message : costs_[chunk].further) send(action, message, end);
+  }
+
+  void send(const StepAction& action, const FurtherMessage& message, Seconds end) {
+    const bool forward = message.to > action.chunk;
+    if (!(forward ? makes_activation(action.phase) : makes_gradient(action.phase))) return;
+    const auto from = static_cast<std::size_t>(action.chunk);
+    const std::size_t link = link_between(from, static_cast<std::size_t>(message.to));
+    free_.resize(links_.size());
+    Seconds& last = from_further_[{forward, message.to, action.micro_batch}];
+    last = std::max(last, arrival(link, end, message.seconds));
+  }
+
+  // Of all that such chunks send for an action.
+  Seconds arrived_from_further(const StepAction& action) const {
+    Seconds last = 0;
+    for (const bool forward : {false, true}) {
+      if (!(forward ? makes_activation(action.phase) : makes_gradient(action.phase))) continue;
+      const auto found = from_further_.find({forward, action.chunk, action.micro_batch});
+      if (found != from_further_.end()) last = std::max(last, found->second);
+    }
+    return last;
+  }
+
+  void reduce(std::size_t chunk, Seconds end) {
+    const auto& messages = costs_[chunk].reduced;
+    if (!messages) reduced_ = std::max(reduced_, end);
+    for (const FurtherMessage& message : messages.value_or(std::vector<FurtherMessage>())) {
+      const auto to = static_cast<std::size_t>(message.to);
+      const std::size_t link = message.seconds > 0 ? link_between(chunk, to) : kNone;
+      free_.resize(links_.size());
+      sums_[to] = std::max(sums_[to], arrival(link, end, message.seconds));
     }
   }
 
@@ -162,11 +210,15 @@ class Simulation {
   ScheduleTimes times_;
   std::vector<Seconds> arrivals_;  // by value: where it is read
   std::vector<Seconds> ends_;      // by line: of the last action so far
-  Seconds reduced_ = 0;            // the end of the last R so far
+  Seconds reduced_ = 0;            // the end of the last R so far that every U waits for
+  std::vector<Seconds> sums_;      // by chunk: when what its U reads of others' R is there
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> links_;  // by stages, from and to
   std::vector<std::size_t> forward_;   // by chunk: the link to the next chunk
   std::vector<std::size_t> backward_;  // and to the one before
   std::vector<Seconds> free_;          // by link
+  // By direction, chunk and micro-batch that read it: when the last message arrives that comes from
+  // no neighbour.
+  std::map<std::tuple<bool, std::int64_t, std::int64_t>, Seconds> from_further_;
 };
 
 }  // namespace

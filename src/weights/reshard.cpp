@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/training_roles.hpp"
+#include "io/export/external_data.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
@@ -41,8 +44,33 @@ bool may_be_constant(const StoredTensor& tensor) {
 // What the plan has: weights, then the graph inputs that `from` has.
 struct Wanted {
   std::vector<BoundaryValue> inputs;
-  std::vector<std::string> missing;
+  std::vector<std::string> missing;           // weights
+  std::vector<BoundaryValue> missing_inputs;  // of a training step: parameters, or states of some
 };
+
+// Of the inputs that `from` does not have: those that a training step cannot do without, which are
+// parameters and statistics, and states where it has any.
+std::vector<BoundaryValue> not_given(const std::vector<BoundaryValue>& inputs,
+                                     const TrainingRoles& roles, const StoredTensors& stored) {
+  const auto is_state = [&](const std::string& name) { return has_name(roles.states, name); };
+  const bool has_states = std::any_of(stored.begin(), stored.end(), [&](const auto& entry) {
+    return is_state(entry.first) && !roles.follows(entry.first);
+  });
+  std::vector<BoundaryValue> missing;
+  for (const BoundaryValue& input : inputs) {
+    const std::string& name = input.name;
+    const bool is_weight = has_name(roles.parameters, name) || has_name(roles.statistics, name);
+    const bool is_needed = is_weight || (has_states && is_state(name));
+    if (is_needed && stored.count(name) == 0 && !roles.follows(name)) missing.push_back(input);
+  }
+  return missing;
+}
+
+std::vector<std::string> names_of(const std::vector<BoundaryValue>& values) {
+  std::vector<std::string> names;
+  for (const BoundaryValue& value : values) names.push_back(value.name);
+  return names;
+}
 
 // Some of what a program reads.
 std::string names_of_read(const ShardedProgram& program) {
@@ -53,7 +81,7 @@ std::string names_of_read(const ShardedProgram& program) {
 }
 
 Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
-                     const std::string& from, MovedWeights& moved) {
+                     const TrainingRoles& roles, const std::string& from, MovedWeights& moved) {
   Wanted wanted;
   std::size_t used = 0;
   for (const BoundaryValue& weight : program.weights) {
@@ -70,7 +98,7 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
   for (const BoundaryValue& input : program.plan.inputs) {
     const auto found = stored.find(input.name);
     if (found == stored.end()) {
-      fed.push_back(input.name);
+      if (!has_name(roles.data, input.name)) fed.push_back(input.name);
       continue;
     }
     AUTOPAR_RETURN_IF_ERROR(check_same(input, found->second, from));
@@ -79,7 +107,8 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
     ++used;
   }
   moved.weights = used;
-  if (!wanted.inputs.empty() && !fed.empty()) {
+  wanted.missing_inputs = not_given(program.plan.inputs, roles, stored);
+  if (!wanted.inputs.empty() && !fed.empty() && wanted.missing_inputs.empty()) {
     moved.warnings.push_back(from + " has nothing for these inputs of the plan: " + listed(fed));
   }
   if (used == stored.size()) return wanted;
@@ -104,10 +133,20 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
 namespace {
 
 // The programs of a step, and what its results are compared with.
-Status copy_step(const Step& step, const std::string& from, const std::string& to,
-                 UnfinishedFiles& files) {
-  std::vector<std::string> names = {step.schedule};
-  for (const StepProgram& program : step.programs) names.push_back(program.file);
+Status copy_step(const StepFolder& step, const std::string& from, const std::string& to,
+                 MovedWeights& moved, UnfinishedFiles& files) {
+  std::vector<std::string> names = {step.step.schedule};
+  for (const StepProgram& program : step.step.programs) names.push_back(program.file);
+  // What is not trained is no weight of a rank: the programs refer to it.
+  for (const PlanFile& file : step.files) {
+    AUTOPAR_TRY(warnings, place_external_data(file.plan.program, from, to, kLinkBytes, files));
+    for (std::string& warning : warnings) {
+      auto& all = moved.warnings;
+      if (std::find(all.begin(), all.end(), warning) == all.end()) {
+        all.push_back(std::move(warning));
+      }
+    }
+  }
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(from, failed)) {
     const std::string name = entry.path().filename().string();
@@ -150,7 +189,7 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   UnfinishedFiles files;
   AUTOPAR_TRY(written, write_step_ranks(step.layout, stored, from, folder, files));
   if (!fs::equivalent(to, folder, ignored)) {
-    AUTOPAR_RETURN_IF_ERROR(copy_step(step.step, to, folder, files));
+    AUTOPAR_RETURN_IF_ERROR(copy_step(step, to, folder, moved, files));
   }
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = std::move(written.files);
@@ -180,7 +219,12 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
   ShardedProgram program =
       shard_program(plan.file.plan,
                     plan.sharded() ? plan.file.metadata.weights_io : std::vector<BoundaryValue>());
-  AUTOPAR_TRY(wanted, match(program, stored, from, moved));
+  TrainingRoles roles;
+  if (!plan.file.metadata.training.empty()) {
+    AUTOPAR_TRY(said, parse_training_roles(plan.file.metadata.training, plan.path));
+    roles = std::move(said);
+  }
+  AUTOPAR_TRY(wanted, match(program, stored, roles, from, moved));
   if (moved.weights == 0 && wanted.missing.empty() && !stored.empty()) {
     return input_error(from + ": has nothing of " + plan.path + "; it has " +
                        listed({stored.begin()->first}) + " and the like, the plan reads " +
@@ -192,7 +236,14 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
                        "; try --from with a plan of --weights sharded, a model or what `autopar "
                        "run --save` writes");
   }
-  if (!wanted.missing.empty()) {
+  if (!wanted.missing_inputs.empty() && !keep_missing) {
+    return input_error(from + ": lacks " + listed(names_of(wanted.missing_inputs)) + " of " +
+                       plan.path +
+                       "; expected all parameters, and all states or none; --keep-missing leaves "
+                       "those as they are in " +
+                       to);
+  }
+  if (!wanted.missing.empty() || !wanted.missing_inputs.empty()) {
     // What a training step holds itself is not trained.
     if (!keep_missing && plan.file.metadata.training.empty()) {
       return input_error(from + ": lacks weights of " + plan.path + ": " + listed(wanted.missing) +
@@ -203,6 +254,15 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
       const auto found = own.find(name);
       if (found == own.end()) return input_error(to + ": has no weight '" + name + "' either");
       stored.insert(*found);
+    }
+    for (const BoundaryValue& input : wanted.missing_inputs) {
+      const auto found = own.find(input.name);
+      if (found == own.end())
+        return input_error(to + ": has nothing for '" + input.name + "' either");
+      AUTOPAR_RETURN_IF_ERROR(check_same(input, found->second, to));
+      stored.insert(*found);
+      wanted.inputs.push_back(input);
+      wanted.missing.push_back(input.name);
     }
     moved.warnings.push_back("kept as they are in " + to + ", since " + from +
                              " does not have them: " + listed(wanted.missing));

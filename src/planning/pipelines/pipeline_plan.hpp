@@ -118,9 +118,6 @@ Status price_pipeline(const Cluster& cluster, const std::string& updates, Bytes 
                       PipelinePlan& plan);
 // The innermost tier that a stage does not fill.
 const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
-// The innermost tier whose groups hold the devices of both stages, by their numbers.
-const Tier& tier_of_message(const Cluster& cluster, const Cluster& stage, std::int64_t from,
-                            std::int64_t to);
 
 // A pipeline as a strategy file has it. `inputs` are of the step that the file is of. Errors
 // (kInput) name the file: stages that are not of this cluster, ops that are not of this step; else

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "planning/pipelines/chunk_cost.hpp"
+#include "planning/pipelines/message.hpp"
 #include "planning/pipelines/stage_memory.hpp"
 
 namespace autopar {
@@ -108,8 +109,7 @@ class Pricing {
       chunk.cost =
           chunk_cost(*planned.request, mesh, chunk.strategy_cost(), chunk.weight_ops, &links[c]);
     }
-    chunk.cost.send_forward = sent_by(plan, c, true);
-    chunk.cost.send_backward = sent_by(plan, c, false);
+    add_messages(plan, c, chunk.cost);
   }
 
   // A chunk before this one that takes as long. With others in flight there is other room for what
@@ -125,37 +125,72 @@ class Pricing {
     return is_same ? std::optional(like) : std::nullopt;
   }
 
-  // Each rank sends its part of what it has to the rank of the same place.
-  Seconds sent_by(const PipelinePlan& plan, std::size_t c, bool forward) const {
-    const Planned& planned = *plan.chunks[c].planned;
-    const Graph& graph = planned.request->graph;
-    double latency = 0, sending = 0;
+  // What other chunks read in each pass: those of one stage get it in one message, which has to be
+  // there when the first of them begins.
+  void add_messages(const PipelinePlan& plan, std::size_t c, ChunkCost& cost) const {
+    const std::vector<std::int64_t>& stages = plan.schedule.stage_of_chunk;
+    struct Message {
+      std::size_t to = 0;  // the nearest chunk
+      double bytes = 0;
+    };
+    std::map<std::pair<bool, std::int64_t>, Message> messages;  // forward, by stage
+    std::map<std::size_t, double> sums;                         // for the update, by chunk
     for (const Handed& handed : plan.handed) {
-      if (!handed.in_pass || handed.from != static_cast<int>(c)) continue;
-      const bool is_forward = handed.to.back() > handed.from;
-      if (is_forward != forward) continue;
-      // The nearest chunk that reads it.
-      const auto behind = std::upper_bound(handed.to.begin(), handed.to.end(), handed.from);
-      const int to = forward ? *behind : *std::prev(behind);
-      const Tier& tier = tier_of_message(plan, handed.from, to);
-      for (ValueId id : graph.outputs) {
-        const Value& value = graph.value(id);
-        if (value.name != handed.value) continue;
-        const Spec& spec = planned.outcome.strategy.values[id.index()].output;
-        const auto bytes = static_cast<double>(
-            local_bytes(spec, value.shape, value.dtype, planned.outcome.strategy.mesh));
-        if (bytes > 0) latency = std::max(latency, tier.latency_s);
-        sending += bytes / tier.bandwidth_bytes_per_s;
+      if (handed.from != static_cast<int>(c)) continue;
+      for (const int reader : handed.to) {
+        const auto to = static_cast<std::size_t>(reader);
+        if (!handed.in_pass) {
+          sums[to] += bytes_of_message(plan, handed.value, c, to);
+          continue;
+        }
+        const bool forward = to > c;
+        const auto [found, is_new] = messages.try_emplace({forward, stages[to]}, Message{to});
+        Message& message = found->second;
+        message.to = forward ? std::min(message.to, to) : std::max(message.to, to);
+        message.bytes += bytes_of_message(plan, handed.value, c, to);
       }
     }
-    return latency + sending;
+    cost.send_forward = cost.send_backward = 0;
+    cost.further.clear();
+    cost.reduced.emplace();
+    for (const auto& [to, bytes] : sums) {
+      cost.reduced->push_back(
+          {static_cast<std::int64_t>(to),
+           message_seconds(cluster_, plan.stage, stages[c], stages[to], bytes)});
+    }
+    for (const auto& [way, message] : messages) {
+      const auto& [forward, stage] = way;
+      const Seconds seconds =
+          message_seconds(cluster_, plan.stage, stages[c], stage, message.bytes);
+      if (forward && message.to == c + 1) {
+        cost.send_forward = seconds;
+      } else if (!forward && message.to + 1 == c) {
+        cost.send_backward = seconds;
+      } else if (seconds > 0) {
+        cost.further.push_back({static_cast<std::int64_t>(message.to), seconds});
+      }
+    }
   }
 
-  const Tier& tier_of_message(const PipelinePlan& plan, int from, int to) const {
-    const auto stage_of = [&](int chunk) {
-      return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)];
+  static double bytes_of_message(const PipelinePlan& plan, const std::string& name,
+                                 std::size_t from, std::size_t to) {
+    const Planned& maker = *plan.chunks[from].planned;
+    const Planned& reader = *plan.chunks[to].planned;
+    const auto find = [&name](const Graph& graph, const std::vector<ValueId>& ids) {
+      return std::find_if(ids.begin(), ids.end(),
+                          [&](ValueId id) { return graph.value(id).name == name; });
     };
-    return autopar::tier_of_message(cluster_, plan.stage, stage_of(from), stage_of(to));
+    const Graph& made_in = maker.request->graph;
+    const Graph& read_in = reader.request->graph;
+    const auto made = find(made_in, made_in.outputs);
+    const auto read = find(read_in, read_in.inputs);
+    AUTOPAR_CHECK(made != made_in.outputs.end() && read != read_in.inputs.end(),
+                  "no chunk hands on '" + name + "'");
+    const Strategy& one = maker.outcome.strategy;
+    const Strategy& other = reader.outcome.strategy;
+    const bool same_ranks = plan.schedule.stage_of_chunk[from] == plan.schedule.stage_of_chunk[to];
+    return bytes_to_read(made_in.value(*made), {one.values[made->index()].output, one.mesh},
+                         {other.values[read->index()].spec, other.mesh}, same_ranks);
   }
 
   static void drop_missing_reductions(PipelinePlan& plan) {
@@ -195,17 +230,6 @@ const Tier& tier_between(const Cluster& cluster, const Cluster& stage) {
   for (const Tier& tier : cluster.tiers) {
     size *= tier.size;
     if (size > stage.device_count()) return tier;
-  }
-  return cluster.tiers.back();
-}
-
-const Tier& tier_of_message(const Cluster& cluster, const Cluster& stage, std::int64_t from,
-                            std::int64_t to) {
-  const std::int64_t devices = stage.device_count();
-  std::int64_t size = 1;
-  for (const Tier& tier : cluster.tiers) {
-    size *= tier.size;
-    if (size > devices && from * devices / size == to * devices / size) return tier;
   }
   return cluster.tiers.back();
 }

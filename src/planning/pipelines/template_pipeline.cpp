@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "planning/pipelines/chunk_bound.hpp"
+#include "planning/pipelines/message.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/stage_memory.hpp"
 
@@ -124,10 +125,10 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
     bytes.chunk = static_cast<std::int64_t>(c);
     of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])].push_back(bytes);
     costs.push_back(cost_of_units(units));
+    // Units are laid out alike: a stage hands nothing to itself.
     const auto sending = [&](double bytes, std::size_t to) {
-      const Tier& tier =
-          tier_of_message(cluster, stage, schedule.stage_of_chunk[c], schedule.stage_of_chunk[to]);
-      return bytes > 0 ? tier.latency_s + bytes / tier.bandwidth_bytes_per_s : 0;
+      const std::int64_t one = schedule.stage_of_chunk[c], other = schedule.stage_of_chunk[to];
+      return one == other ? 0 : message_seconds(cluster, stage, one, other, bytes);
     };
     if (c + 1 < chunks) costs[c].send_forward = sending(units.back()->forward_bytes, c + 1);
     if (c > 0) costs[c].send_backward = sending(units.front()->backward_bytes, c - 1);
