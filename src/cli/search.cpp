@@ -114,6 +114,14 @@ class AskedSteps {
   }
 
  private:
+  // A number of passes that the model cannot be had with.
+  Status leave_out(std::int64_t count, const Error& error) {
+    if (error.code != ErrorCode::kInput || options_.training.micro_batches != "auto") return error;
+    left_out_.tell(count, error);
+    error_ = error;
+    return Ok{};
+  }
+
   Status add(std::int64_t count, bool is_whole) {
     StagedStep step{first_, given_, options_, {}};
     for (PlanOptions* options : {&step.given, &step.options}) {
@@ -122,9 +130,10 @@ class AskedSteps {
     }
     const Graph& graph = first_->model.graph;
     if (graph.passes != count || graph.has_passes() == is_whole) {
-      AUTOPAR_TRY(loaded, load_inputs(step.given, common_));
-      loaded->checkpoints = first_->checkpoints;
-      step.inputs = std::move(loaded);
+      auto loaded = load_inputs(step.given, common_);
+      if (!loaded) return leave_out(count, loaded.error());
+      (*loaded)->checkpoints = first_->checkpoints;
+      step.inputs = std::move(*loaded);
     }
     auto forms =
         is_whole ? std::vector<PipelineForm>{{1, 1, ""}} : asked_forms(step.options, *step.inputs);
@@ -146,6 +155,7 @@ class AskedSteps {
   const PlanOptions& options_;
   const CommonOptions& common_;
   std::vector<StagedStep> steps_;
+  LeftOutPasses left_out_;
   std::optional<Error> error_;
 };
 

@@ -41,7 +41,7 @@ class Interleaving {
       for (std::size_t c = 0; c < copies_.size(); ++c) go_on(c, end);
     }
     add_outputs();
-    order_collectives(made_.program);
+    order_collectives(made_.program, OrderBy::kItsOutput);
     return std::move(made_);
   }
 

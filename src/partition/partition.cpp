@@ -15,7 +15,9 @@ Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strate
   simplify(draft);
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kLowered));
   join_collectives(draft, bucket_bytes);
-  order_collectives(draft.plan.program);
+  // By ideal prices nothing runs beside a collective.
+  order_collectives(draft.plan.program,
+                    cluster.profile.ideal() ? OrderBy::kWhatIsThere : OrderBy::kItsOutput);
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kOrdered));
   return std::move(draft.plan);
 }

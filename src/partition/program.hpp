@@ -30,8 +30,13 @@ void simplify(Draft& draft);
 // or nobody: those of one type and over the same axes become one, up to so many bytes each. 0: none
 // do.
 void join_collectives(Draft& draft, Bytes bucket_bytes);
+// By which value a collective waits for the one before.
+enum class OrderBy {
+  kItsOutput,    // so it may run beside what reads that
+  kWhatIsThere,  // of all that comes of it what is in memory anyway, else what is smallest
+};
 // Numbers the collectives and makes each wait for the one before, because ONNX Runtime does not run
 // independent nodes in file order.
-void order_collectives(Graph& program);
+void order_collectives(Graph& program, OrderBy by);
 
 }  // namespace autopar

@@ -157,10 +157,10 @@ class Forms {
       return form.at.within(at) && at.within(form.at);
     });
     if (known != forms_.end()) return known->may_fit;
-    if (cannot_fit(at)) return false;
+    if (cannot_fit(at) || refused_.count(at.count) != 0) return false;
     if (is_vain(at) || has_other_.count(at.count) != 0 || (best_ && time_is_up())) return true;
     AUTOPAR_TRY(inputs, inputs_of(at, given));
-    if (inputs == nullptr) return true;
+    if (inputs == nullptr) return refused_.count(at.count) == 0;
     AUTOPAR_TRY(form, plan(std::move(inputs), at));
     forms_.push_back(form);
     if (form.may_gain) AUTOPAR_RETURN_IF_ERROR(take_other(at));
@@ -199,7 +199,7 @@ class Forms {
         const Place at{count, level};
         const bool is_best = at.within(best_at_) && best_at_.within(at);
         const bool is_form = level == 0 || updates_parameters(*best_->request);
-        if (!is_form || is_best || cannot_fit(at)) continue;
+        if (!is_form || is_best || cannot_fit(at) || refused_.count(count) != 0) continue;
         const Seconds own = bound_at(at);
         if (own > 0 || !time_is_up()) bound = std::min(bound, own);
       }
@@ -242,15 +242,22 @@ class Forms {
     });
   }
 
-  // Null: it is a form that is known. Some numbers of passes are kept at hand.
+  // Null: it is a form that is known, or the model cannot be had with so many passes. Some numbers
+  // of passes are kept at hand.
   Result<std::unique_ptr<Inputs>> inputs_of(const Place& at, const PlanOptions& given) {
     auto known = whole_.find(at.count);
     if (known == whole_.end()) {
       PlanOptions options = given;
       options.training.micro_batches = std::to_string(counts_[at.count]);
-      AUTOPAR_TRY(loaded, load_inputs(options, common_));
-      if (pins_) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins_, *loaded));
-      known = keep(at.count, std::move(loaded));
+      auto loaded = load_inputs(options, common_);
+      if (!loaded && loaded.error().code == ErrorCode::kInput && counts_.size() > 1) {
+        left_out_.tell(counts_[at.count], loaded.error());
+        refused_.insert(at.count);
+        return std::unique_ptr<Inputs>();
+      }
+      if (!loaded) return loaded.error();
+      if (pins_) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins_, **loaded));
+      known = keep(at.count, std::move(*loaded));
     }
     auto inputs =
         is_only_one() ? std::move(known->second) : std::make_unique<Inputs>(*known->second);
@@ -481,6 +488,8 @@ class Forms {
   std::optional<Planned> best_;
   Place best_at_;
   std::set<std::size_t> has_other_;  // numbers of passes that another plan was found for
+  std::set<std::size_t> refused_;    // that the model cannot be had with
+  LeftOutPasses left_out_;
   // The form that saves most of those of which nothing fits; its outcome is none.
   struct Unplanned {
     Place at;

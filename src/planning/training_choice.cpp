@@ -214,6 +214,14 @@ Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim) {
                      " that could be cut");
 }
 
+void LeftOutPasses::tell(std::int64_t passes, const Error& why) {
+  const std::string what =
+      "--micro-batches auto: " + counted(static_cast<std::size_t>(passes), "pass", "passes");
+  if (told_ == why.message) return logging::debug("{}: left out, too", what);
+  told_ = why.message;
+  logging::warn("warning: {} left out, and others like that: {}", what, told_);
+}
+
 Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch) {
   std::vector<std::int64_t> divisors;
   for (std::int64_t d = 1; d <= batch; ++d) {

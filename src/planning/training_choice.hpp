@@ -49,6 +49,16 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
 Status check_copies(const TrainingChoice& choice);
 // Extent of the batch dimension of the first data input that has one.
 Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim);
+// Numbers of passes that --micro-batches auto leaves out, since the model cannot be had with them;
+// each reason is told once.
+class LeftOutPasses {
+ public:
+  void tell(std::int64_t passes, const Error& why);
+
+ private:
+  std::string told_;
+};
+
 // What --micro-batches asks for: one number, or for `auto` all that divide the batch.
 Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch);
 
