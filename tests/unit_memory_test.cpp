@@ -44,6 +44,8 @@ UnitMemory::Problems one_weight(Seconds gathering, int& by_paths, int& by_weight
   };
 }
 
+std::shared_ptr<UnitShelf> shelf(double bytes = 1e9) { return std::make_shared<UnitShelf>(bytes); }
+
 Graph unit() {
   GraphWriter b;
   const ValueId x = b.input("x", {4, 4}), w = b.parameter("w", {4, 4});
@@ -59,8 +61,9 @@ TEST_CASE("plans that prices by paths mislead are made by weights of streams", "
   const Graph graph = unit();
   for (const Seconds gathering : {1.1, 3.0}) {
     int by_paths = 0, by_weights = 0;
-    UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
-                      one_weight(gathering, by_paths, by_weights), [] { return false; });
+    UnitMemory memory(
+        graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
+        one_weight(gathering, by_paths, by_weights), [] { return false; }, shelf());
     // A byte costs 0.001: stored whole takes 1.1, in parts 1.02 by paths.
     const auto found = memory.least(1, 1e-3);
     REQUIRE(found);
@@ -79,8 +82,9 @@ TEST_CASE("plans that prices by paths mislead are made by weights of streams", "
 TEST_CASE("plans by paths that are not misled are kept beside those by weights", "[unit_memory]") {
   const Graph graph = unit();
   int by_paths = 0, by_weights = 0;
-  UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
-                    one_weight(3, by_paths, by_weights), [] { return false; });
+  UnitMemory memory(
+      graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2, one_weight(3, by_paths, by_weights),
+      [] { return false; }, shelf());
   const auto free = memory.least(1, 0);
   REQUIRE(free);
   CHECK(free->bytes == kBeside);
@@ -105,17 +109,66 @@ TEST_CASE("plans by paths that are not misled are kept beside those by weights",
 TEST_CASE("the price of a room is found anew where paths are left on the way", "[unit_memory]") {
   const Graph graph = unit();
   int by_paths = 0, by_weights = 0;
-  UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
-                    one_weight(3, by_paths, by_weights), [] { return false; });
+  UnitMemory memory(
+      graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2, one_weight(3, by_paths, by_weights),
+      [] { return false; }, shelf());
   const auto found = memory.price_of_room(1, 10, 10 * (kParts + 1));
   REQUIRE(found);
   CHECK_FALSE(memory.ways()[0].by_paths);
-  UnitMemory weighed(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, false}}, 2,
-                     one_weight(3, by_paths, by_weights), [] { return false; });
+  UnitMemory weighed(
+      graph, {"w"}, {}, {{Recompute::kNone, "2", 0, false}}, 2, one_weight(3, by_paths, by_weights),
+      [] { return false; }, shelf());
   const auto expected = weighed.price_of_room(1, 10, 10 * (kParts + 1));
   REQUIRE(expected);
   CHECK(found->price == expected->price);
   CHECK(found->bound == expected->bound);
+}
+
+TEST_CASE("problems of units that are not at hand are built again", "[unit_memory]") {
+  const Graph graph = unit();
+  const std::vector<UnitWay> ways = {{Recompute::kNone, "2", 0, true},
+                                     {Recompute::kCheap, "2", 0, true}};
+  int kept_by_paths = 0, kept_by_weights = 0, by_paths = 0, by_weights = 0;
+  const auto never = [] { return false; };
+  UnitMemory kept(graph, {"w"}, {}, ways, 2, one_weight(3, kept_by_paths, kept_by_weights), never,
+                  shelf());
+  UnitMemory built(graph, {"w"}, {}, ways, 2, one_weight(3, by_paths, by_weights), never, shelf(0));
+  for (const double price : {0.0, 1e-3, 1e-2, 1e-1, 1.0}) {
+    const auto one = kept.least(2, price), other = built.least(2, price);
+    REQUIRE(one.ok());
+    REQUIRE(other.ok());
+    CHECK(one->bound == other->bound);
+    CHECK(one->cost == other->cost);
+    CHECK(one->bytes == other->bytes);
+  }
+  const auto plans = kept.plans(), same = built.plans();
+  REQUIRE(plans.ok());
+  REQUIRE(same.ok());
+  REQUIRE(plans->size() == same->size());
+  for (std::size_t p = 0; p < plans->size(); ++p) {
+    CHECK((*plans)[p].seconds == (*same)[p].seconds);
+    CHECK((*plans)[p].stored == (*same)[p].stored);
+  }
+  CHECK(by_paths + by_weights > kept_by_paths + kept_by_weights);
+}
+
+TEST_CASE("a shelf has what was asked for last, and of each owner its own", "[unit_memory]") {
+  UnitShelf shelf(10);
+  const std::uint64_t one = shelf.new_owner(), other = shelf.new_owner();
+  const auto problem = std::make_shared<const int>(1);
+  shelf.put({one, 0}, problem, 4);
+  shelf.put({one, 1}, problem, 4);
+  CHECK(shelf.find({one, 0}) != nullptr);
+  shelf.put({other, 0}, problem, 4);  // the one that was not asked for goes
+  CHECK(shelf.find({one, 1}) == nullptr);
+  CHECK(shelf.find({one, 0}) != nullptr);
+  shelf.put({other, 1}, problem, 100);
+  CHECK(shelf.find({other, 1}) != nullptr);
+  CHECK(shelf.find({one, 0}) == nullptr);
+  shelf.put({one, 2}, problem, 1);
+  CHECK(shelf.find({other, 1}) == nullptr);
+  shelf.clear(one);
+  CHECK(shelf.find({one, 2}) == nullptr);
 }
 
 }  // namespace autopar::unit_memory_test

@@ -39,15 +39,22 @@ constexpr std::size_t kOpsKept = 65536;
 // What part of the memory a plan takes that the limit may have shaped. Measured on the same: those
 // that it has shaped take at least 0.999.
 constexpr double kNearlyFull = 0.9;
+// A plan that fills the memory and takes so much longer than its bound may wait for what is fetched
+// late for want of room, which its weighted prices do not know. A GPT of 8 layers in 4 passes on 3
+// devices takes 11.90 ms so, 46 % above its bound, and 11.04 with cheap ops repeated.
+constexpr double kWaits = 0.1;
 
 // Whether keeping less could make a plan cheaper.
 bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
   const SearchOutcome::Minimised& found = outcome.minimised;
+  if (!request.limit_memory) return false;
   const Seconds without = found.unlimited_lower_bound * (1 + kNoGain);
-  if (!request.limit_memory || found.best <= without) return false;
-  const bool is_proven = found.unlimited_lower_bound > 0 && found.lower_bound > without;
-  return is_proven || static_cast<double>(outcome.cost.memory.total) >
-                          kNearlyFull * static_cast<double>(plan_limit(request));
+  const bool is_full = static_cast<double>(outcome.cost.memory.total) >
+                       kNearlyFull * static_cast<double>(plan_limit(request));
+  if (found.best <= without) {
+    return is_full && outcome.cost.time() > (1 + kWaits) * outcome.lower_bound;
+  }
+  return is_full || (found.unlimited_lower_bound > 0 && found.lower_bound > without);
 }
 
 bool updates_parameters(const SearchRequest& request) {

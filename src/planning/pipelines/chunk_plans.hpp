@@ -22,6 +22,7 @@ struct ChunkSearch {
   const CommonOptions& common;
   std::chrono::steady_clock::time_point begin;
   PhaseClock& clock;
+  std::shared_ptr<UnitShelf> shelf;  // of all that is searched together
   const Inputs bare = without_graph(whole, whole.cluster);
   // The time limit has come, or an interrupt.
   bool is_over() const;

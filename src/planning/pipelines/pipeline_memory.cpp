@@ -303,7 +303,8 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
     const auto find = [&](std::size_t kind) -> Status {
       UnitMemory& memory = *least.memories[kind];
       if (&memory == &usual) {
-        kinds[kind] = usual.parts_of(plan);
+        AUTOPAR_TRY(parts, usual.parts_of(plan));
+        kinds[kind] = std::move(parts);
         return Ok{};
       }
       AUTOPAR_TRY(parts, memory.parts(way.recompute, way.mesh, asked.in_flight, asked.price));

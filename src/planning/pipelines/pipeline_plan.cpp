@@ -170,7 +170,7 @@ class Pipelines {
   }
 
   Status open(StagedStep asked) {
-    AUTOPAR_TRY(step, PipelineStep::open(std::move(asked), pins_, common_, begin_, clock_));
+    AUTOPAR_TRY(step, PipelineStep::open(std::move(asked), pins_, common_, begin_, clock_, shelf_));
     const std::size_t known = open_.size();
     for (const PipelineForm& form : step->asked().forms) {
       auto candidate = step->candidate_of(form);
@@ -376,6 +376,8 @@ class Pipelines {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
+  const std::shared_ptr<UnitShelf> shelf_ =
+      std::make_shared<UnitShelf>(tuning::units::kBytesAtHand);
   std::vector<std::unique_ptr<PipelineStep>> steps_;  // by numbers of micro-batches
   std::vector<Open> open_;
   std::vector<Open> left_;        // out
@@ -517,7 +519,8 @@ Result<Planned> better_of_units(Planned best, const PlanOptions& given, const Pl
   AUTOPAR_TRY(inputs, load_inputs(step.given, common));
   if (pins) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins, *inputs));
   step.inputs = std::move(inputs);
-  AUTOPAR_TRY(open, PipelineStep::open(std::move(step), pins, common, begin, clock));
+  AUTOPAR_TRY(open, PipelineStep::open(std::move(step), pins, common, begin, clock,
+                                       std::make_shared<UnitShelf>(tuning::units::kBytesAtHand)));
   return open->better_of_units(std::move(best));
 }
 

@@ -68,14 +68,16 @@ void join_early_ops(Graph& step) {
 
 Result<std::unique_ptr<PipelineStep>> PipelineStep::open(
     StagedStep asked, const std::optional<StrategyFile>& pins, const CommonOptions& common,
-    std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+    std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+    std::shared_ptr<UnitShelf> shelf) {
   const Inputs& inputs = *asked.inputs;
   Graph step = inputs.model.graph;
   step.kernels = group_kernels(step, inputs.cluster.profile, asked.options.updates);
   join_early_ops(step);
   AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step, asked.options.updates));
-  return std::unique_ptr<PipelineStep>(new PipelineStep(
-      std::move(asked), std::move(step), std::move(seconds), pins, common, begin, clock));
+  return std::unique_ptr<PipelineStep>(new PipelineStep(std::move(asked), std::move(step),
+                                                        std::move(seconds), pins, common, begin,
+                                                        clock, std::move(shelf)));
 }
 
 Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {

@@ -33,7 +33,8 @@ class PipelineStep {
                                                     const std::optional<StrategyFile>& pins,
                                                     const CommonOptions& common,
                                                     std::chrono::steady_clock::time_point begin,
-                                                    PhaseClock& clock);
+                                                    PhaseClock& clock,
+                                                    std::shared_ptr<UnitShelf> shelf);
 
   const StagedStep& asked() const { return asked_; }
   bool is_over() const { return search_.is_over(); }
@@ -62,11 +63,13 @@ class PipelineStep {
  private:
   PipelineStep(StagedStep asked, Graph step, OpSeconds seconds,
                const std::optional<StrategyFile>& pins, const CommonOptions& common,
-               std::chrono::steady_clock::time_point begin, PhaseClock& clock)
+               std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+               std::shared_ptr<UnitShelf> shelf)
       : asked_(std::move(asked)),
         step_(std::move(step)),
         seconds_(std::move(seconds)),
-        search_{*asked_.inputs, asked_.given, asked_.options, pins, common, begin, clock},
+        search_{*asked_.inputs, asked_.given, asked_.options, pins,
+                common,         begin,        clock,          std::move(shelf)},
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);

@@ -300,7 +300,7 @@ std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(UnitMemory::Problems 
                                                            std::vector<UnitWay> ways) const {
   return std::make_shared<UnitMemory>(
       units_.kinds[kind], units_.own, units_.shared, std::move(ways), devices, std::move(problems),
-      [this] { return search_.is_over(); }, threads_of_search(search_.common));
+      [this] { return search_.is_over(); }, search_.shelf, threads_of_search(search_.common));
 }
 
 // Of the usual kind.

@@ -4,6 +4,7 @@
 
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/room.hpp"
 #include "planning/pipelines/stage_memory.hpp"
 #include "recompute/repeatable.hpp"
@@ -165,7 +166,10 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   AUTOPAR_TRY(of_units, TemplateChunks::of(candidate, *plans));
   plan.passes = plan.schedule.lines;
   const std::shared_ptr<const Inputs> inputs = step_of(candidate);
-  const ChunkSearch search{*inputs, asked.given, asked.options, none, common, begin, clock};
+  const ChunkSearch search{*inputs,       asked.given,
+                           asked.options, none,
+                           common,        begin,
+                           clock,         std::make_shared<UnitShelf>(tuning::units::kBytesAtHand)};
   AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
                                .of(std::move(chunks.chunks), plan.schedule,
                                    of_units.hints(plan.schedule, room), kInfinity, true));

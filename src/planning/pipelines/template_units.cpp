@@ -158,6 +158,7 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
   AUTOPAR_TRY(model, make_cost_model(first.cost_model, stage, *first.mesh));
   plans->model_ = std::move(model);
   const std::string mesh = to_text(*first.mesh);
+  const auto shelf = std::make_shared<UnitShelf>(tuning::units::kBytesAtHand);
   for (std::size_t k = 0; k < level.kinds.size(); ++k) {
     const TemplateUnits::Unit& unit = level.kinds[k];
     std::set<std::string> own;
@@ -185,7 +186,7 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
     plans->memories_.push_back(std::make_unique<UnitMemory>(
         unit.inputs.model.graph, std::move(own), units.units().shared,
         std::vector<UnitWay>{{plans->wanted_.recompute, mesh, 0}}, stage.device_count(), problem,
-        [] { return interrupt_requested().load(); }));
+        [] { return interrupt_requested().load(); }, shelf));
   }
   return plans;
 }

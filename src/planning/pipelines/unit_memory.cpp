@@ -93,7 +93,8 @@ class UnitMemory::HeldBytes {
 
 UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
                        std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
-                       std::function<bool()> is_stopped, int threads)
+                       std::function<bool()> is_stopped, std::shared_ptr<UnitShelf> shelf,
+                       int threads)
     : PricedUnit(std::move(is_stopped)),
       graph_(unit),
       own_(std::move(own)),
@@ -103,31 +104,69 @@ UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<st
       problems_(std::move(problems)),
       now_(ways_.size()),
       left_(ways_.size()),
+      shelf_(std::move(shelf)),
+      owner_(shelf_->new_owner()),
       threads_(threads) {}
+
+double UnitMemory::Unit::bytes() const {
+  double entries = 0, candidates = 0;
+  for (const CostTable& table : built.problem.tables) {
+    entries += static_cast<double>(table.values.size());
+  }
+  for (const EdgeBytes& edge : edges) entries += static_cast<double>(edge.bytes.values.size());
+  for (const ProblemNode& node : built.problem.nodes) {
+    candidates += static_cast<double>(node.cost.size());
+  }
+  using namespace tuning::units;
+  return 8 * entries + kBytesPerCandidate * candidates +
+         kBytesPerOp * static_cast<double>(graph.ops.size());
+}
 
 Status UnitMemory::open(std::size_t way) {
   if (now_.is_open[way] != 0) return Ok{};
   now_.is_open[way] = 1;
+  AUTOPAR_TRY(unit, built(way, ways_[way].by_paths));
+  if (unit == nullptr) return Ok{};
+  now_.has_unit[way] = 1;
+  now_.fewest[way] = unit->fewest;
+  fewest_.emplace(ways_[way].recompute, fewest_on_any_mesh(*unit));
+  return Ok{};
+}
+
+Result<UnitMemory::SharedUnit> UnitMemory::unit_of(const Searched& searched,
+                                                   std::size_t way) const {
+  const bool is_of_left = &searched == &left_;
+  const auto known = shelf_->find({owner_, is_of_left ? ways_.size() + way : way});
+  if (known != nullptr) return std::static_pointer_cast<const Unit>(known);
+  // Prices by paths are left once, and then those of all ways.
+  AUTOPAR_TRY(unit, built(way, is_of_left || ways_[way].by_paths));
+  AUTOPAR_CHECK(unit != nullptr, "a way of a unit says nothing the second time");
+  return unit;
+}
+
+Result<UnitMemory::SharedUnit> UnitMemory::built(std::size_t way, bool by_paths) const {
   Graph graph = graph_;
-  AUTOPAR_TRY(problem, problems_(graph, ways_[way]));
-  if (!problem) return Ok{};
+  UnitWay asked = ways_[way];
+  asked.by_paths = by_paths;
+  AUTOPAR_TRY(problem, problems_(graph, asked));
+  if (!problem) return SharedUnit();
   HeldBytes held(graph, own_, shared_, problem->built);
-  Unit unit;
-  unit.stored = std::move(held.stored);
-  unit.kept = std::move(held.kept);
-  unit.edges = std::move(held.edges);
-  for (const std::vector<double>& bytes : unit.stored) unit.fewest.stored += least_of(bytes);
-  for (const std::vector<double>& bytes : unit.kept) unit.fewest.kept += least_of(bytes);
-  unit.graph = std::move(graph);
-  unit.built = std::move(problem->built);
-  unit.seconds = std::move(problem->seconds);
-  fewest_.emplace(ways_[way].recompute, fewest_on_any_mesh(unit));
-  Problem& bare = unit.built.problem;
+  auto unit = std::make_shared<Unit>();
+  unit->stored = std::move(held.stored);
+  unit->kept = std::move(held.kept);
+  unit->edges = std::move(held.edges);
+  for (const std::vector<double>& bytes : unit->stored) unit->fewest.stored += least_of(bytes);
+  for (const std::vector<double>& bytes : unit->kept) unit->fewest.kept += least_of(bytes);
+  unit->graph = std::move(graph);
+  unit->built = std::move(problem->built);
+  unit->seconds = std::move(problem->seconds);
+  Problem& bare = unit->built.problem;
   for (ProblemNode& node : bare.nodes) node.uses.clear();
   for (ProblemEdge& edge : bare.edges) edge.uses.clear();
   bare.use_limit = kInfinity;
-  now_.units[way] = std::move(unit);
-  return Ok{};
+  const bool is_of_left = by_paths && !ways_[way].by_paths;
+  shelf_->put({owner_, is_of_left ? ways_.size() + way : way}, unit, unit->bytes());
+  return SharedUnit(std::move(unit));
 }
 
 // No device has less than an even part of a value.
@@ -147,7 +186,7 @@ UnitMemory::FewestBytes UnitMemory::fewest_on_any_mesh(const Unit& unit) const {
 }
 
 UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
-  if (now_.units[way]) return now_.units[way]->fewest;
+  if (now_.has_unit[way] != 0) return now_.fewest[way];
   const auto known = fewest_.find(ways_[way].recompute);
   return known == fewest_.end() ? FewestBytes() : known->second;
 }
@@ -203,22 +242,27 @@ UnitMemory::Look* UnitMemory::known_look(std::size_t way, std::int64_t in_flight
   return nullptr;
 }
 
-UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
-  if (Look* known = known_look(way, in_flight, price)) return *known;
+Result<UnitMemory::Look*> UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
+  if (Look* known = known_look(way, in_flight, price)) return known;
   const auto ahead = std::find_if(ahead_.begin(), ahead_.end(),
                                   [&](const Look& look) { return look.is(way, in_flight, price); });
-  Look& found = now_.looks[way].emplace_back(ahead != ahead_.end() ? std::move(*ahead)
-                                                                   : solved(way, in_flight, price));
-  if (ahead != ahead_.end()) ahead_.erase(ahead);
+  if (ahead != ahead_.end()) {
+    now_.looks[way].push_back(std::move(*ahead));
+    ahead_.erase(ahead);
+  } else {
+    AUTOPAR_TRY(unit, unit_of(now_, way));
+    now_.looks[way].push_back(solved(*unit, way, in_flight, price));
+  }
+  Look& found = now_.looks[way].back();
   logging::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
                  in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
                  format_seconds(price * (1 << 30)), format_seconds(found.point.bound),
                  format_seconds(found.point.cost), format_bytes(found.point.bytes));
-  return found;
+  return &found;
 }
 
-UnitMemory::Look UnitMemory::solved(std::size_t way, std::int64_t in_flight, double price) const {
-  const Unit& unit = *now_.units[way];
+UnitMemory::Look UnitMemory::solved(const Unit& unit, std::size_t way, std::int64_t in_flight,
+                                    double price) {
   const auto flying = static_cast<double>(in_flight);
   const auto bytes_of = [&](std::size_t n, int choice) {
     return at(unit.stored[n], choice) + flying * at(unit.kept[n], choice);
@@ -254,20 +298,24 @@ UnitMemory::Look UnitMemory::solved(std::size_t way, std::int64_t in_flight, dou
 }
 
 // What is solved so and not asked for then changes nothing.
-void UnitMemory::solve_two(std::size_t way, std::size_t other, std::int64_t in_flight,
-                           double price) {
+Status UnitMemory::solve_two(std::size_t way, std::size_t other, std::int64_t in_flight,
+                             double price) {
   const auto is_known = [&](std::size_t w) {
     return known_look(w, in_flight, price) != nullptr ||
            std::any_of(ahead_.begin(), ahead_.end(),
                        [&](const Look& look) { return look.is(w, in_flight, price); });
   };
-  const bool is_open = other < ways_.size() && now_.units[other].has_value();
-  if (threads_ < 2 || !is_open || is_known(way) || is_known(other)) return;
+  const bool is_open = other < ways_.size() && now_.has_unit[other] != 0;
+  if (threads_ < 2 || !is_open || is_known(way) || is_known(other)) return Ok{};
+  AUTOPAR_TRY(one, unit_of(now_, way));
+  AUTOPAR_TRY(two, unit_of(now_, other));
   std::vector<std::optional<Look>> found(2);
-  in_parallel(2, 2,
-              [&](std::size_t i) { found[i] = solved(i == 0 ? way : other, in_flight, price); });
+  in_parallel(2, 2, [&](std::size_t i) {
+    found[i] = solved(i == 0 ? *one : *two, i == 0 ? way : other, in_flight, price);
+  });
   ahead_.clear();
   for (auto& look : found) ahead_.push_back(std::move(*look));
+  return Ok{};
 }
 
 Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
@@ -281,22 +329,23 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
                                             ways_.begin());
   if (way == ways_.size()) return std::shared_ptr<const UnitParts>();
   AUTOPAR_RETURN_IF_ERROR(open(way));
-  if (!now_.units[way]) return std::shared_ptr<const UnitParts>();
-  AUTOPAR_TRY(misled, is_misled(*now_.units[way], ways_[way], look(way, in_flight, price)));
+  if (now_.has_unit[way] == 0) return std::shared_ptr<const UnitParts>();
+  AUTOPAR_TRY(found, look(way, in_flight, price));
+  AUTOPAR_TRY(misled, is_misled(way, *found));
   if (misled) {
     AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
     return this->parts(recompute, mesh, in_flight, price);
   }
-  const Look& found = look(way, in_flight, price);
-  if (found.choices.empty()) return std::shared_ptr<const UnitParts>();
-  return std::shared_ptr<const UnitParts>(
-      std::make_shared<UnitParts>(parts_in(*now_.units[way], found)));
+  if (found->choices.empty()) return std::shared_ptr<const UnitParts>();
+  AUTOPAR_TRY(unit, unit_of(now_, way));
+  return std::shared_ptr<const UnitParts>(std::make_shared<UnitParts>(parts_in(*unit, *found)));
 }
 
-std::shared_ptr<const UnitParts> UnitMemory::parts_of(const UnitPlan& plan) const {
+Result<std::shared_ptr<const UnitParts>> UnitMemory::parts_of(const UnitPlan& plan) const {
   const Searched& searched = searched_of(plan);
-  return std::make_shared<UnitParts>(
-      parts_in(*searched.units[plan.way], searched.looks[plan.way][plan.look]));
+  AUTOPAR_TRY(unit, unit_of(searched, plan.way));
+  return std::shared_ptr<const UnitParts>(
+      std::make_shared<UnitParts>(parts_in(*unit, searched.looks[plan.way][plan.look])));
 }
 
 UnitParts UnitMemory::parts_in(const Unit& unit, const Look& look) {
@@ -323,36 +372,38 @@ UnitParts UnitMemory::parts_in(const Unit& unit, const Look& look) {
 Result<std::optional<Strategy>> UnitMemory::strategy(std::size_t way, std::int64_t in_flight,
                                                      double price) {
   AUTOPAR_RETURN_IF_ERROR(open(way));
-  if (!now_.units[way]) return std::optional<Strategy>();
-  const Look& found = look(way, in_flight, price);
-  if (found.choices.empty()) return std::optional<Strategy>();
-  return std::optional(strategy_of(now_.units[way]->graph, now_.units[way]->built, found.choices));
+  if (now_.has_unit[way] == 0) return std::optional<Strategy>();
+  AUTOPAR_TRY(found, look(way, in_flight, price));
+  if (found->choices.empty()) return std::optional<Strategy>();
+  AUTOPAR_TRY(unit, unit_of(now_, way));
+  return std::optional(strategy_of(unit->graph, unit->built, found->choices));
 }
 
 Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
   Seconds least = kInfinity;
   for (std::size_t way = 0; way < ways_.size(); ++way) {
-    if (now_.is_open[way] != 0 && !now_.units[way]) continue;
+    if (now_.is_open[way] != 0 && now_.has_unit[way] == 0) continue;
     least = std::min(least, floor_of(way, in_flight, price));
   }
   return least;
 }
 
-Status UnitMemory::find_seconds(const Unit& unit, const UnitWay& way, Look& look) const {
+Status UnitMemory::find_seconds(const Searched& searched, std::size_t way, Look& look) const {
   if (look.seconds) return Ok{};
-  AUTOPAR_TRY(seconds, unit.seconds(unit.built, look.choices));
+  AUTOPAR_TRY(unit, unit_of(searched, way));
+  AUTOPAR_TRY(seconds, unit->seconds(unit->built, look.choices));
   look.seconds = seconds;
   logging::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
-                 way.mesh, name_of(way.recompute), format_seconds(look.price * (1 << 30)),
-                 look.in_flight, format_seconds(seconds));
+                 ways_[way].mesh, name_of(ways_[way].recompute),
+                 format_seconds(look.price * (1 << 30)), look.in_flight, format_seconds(seconds));
   return Ok{};
 }
 
 // Where memory is dear, what such a plan does not wait for looks free: everything is fetched in
 // every pass, until a link is what takes longest.
-Result<bool> UnitMemory::is_misled(const Unit& unit, const UnitWay& way, Look& look) const {
-  if (!way.by_paths || look.price == 0 || look.choices.empty()) return false;
-  AUTOPAR_RETURN_IF_ERROR(find_seconds(unit, way, look));
+Result<bool> UnitMemory::is_misled(std::size_t way, Look& look) const {
+  if (!ways_[way].by_paths || look.price == 0 || look.choices.empty()) return false;
+  AUTOPAR_RETURN_IF_ERROR(find_seconds(now_, way, look));
   return *look.seconds > tuning::units::kMisled * look.point.cost;
 }
 
@@ -360,13 +411,14 @@ Status UnitMemory::leave_paths(std::int64_t in_flight) {
   for (std::size_t way = 0; way < ways_.size(); ++way) {
     std::deque<Look> kept;
     for (Look& look : now_.looks[way]) {
-      AUTOPAR_TRY(misled, is_misled(*now_.units[way], ways_[way], look));
+      AUTOPAR_TRY(misled, is_misled(way, look));
       if (!misled && ways_[way].by_paths) kept.push_back(std::move(look));
     }
     now_.looks[way] = std::move(kept);
   }
   left_ = std::exchange(now_, Searched(ways_.size()));
   ahead_.clear();
+  shelf_->clear(owner_);
   for (UnitWay& way : ways_) way.by_paths = false;
   fewest_.clear();
   begin_anew();
@@ -377,8 +429,8 @@ Status UnitMemory::leave_paths(std::int64_t in_flight) {
 Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
   AUTOPAR_TRY(found, least_of_ways(in_flight, price));
   if (found.bound == kInfinity) return found;
-  AUTOPAR_TRY(misled, is_misled(*now_.units[found.way], ways_[found.way],
-                                look(found.way, in_flight, price)));
+  AUTOPAR_TRY(looked, look(found.way, in_flight, price));
+  AUTOPAR_TRY(misled, is_misled(found.way, *looked));
   if (!misled) return found;
   AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
   return least_of_ways(in_flight, price);
@@ -412,10 +464,11 @@ Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price
     is_done[next] = 1;
     AUTOPAR_RETURN_IF_ERROR(open(next));
     // Its bytes are known now.
-    if (!now_.units[next] || floor_of(next, in_flight, price) >= best.bound) continue;
-    solve_two(next, lowest_way(is_done, best.bound, in_flight, price).first, in_flight, price);
-    const UnitPoint found = look(next, in_flight, price).point;
-    if (found.bound < best.bound) best = found;
+    if (now_.has_unit[next] == 0 || floor_of(next, in_flight, price) >= best.bound) continue;
+    AUTOPAR_RETURN_IF_ERROR(
+        solve_two(next, lowest_way(is_done, best.bound, in_flight, price).first, in_flight, price));
+    AUTOPAR_TRY(found, look(next, in_flight, price));
+    if (found->point.bound < best.bound) best = found->point;
   }
   return best;
 }
@@ -451,7 +504,7 @@ Result<std::vector<UnitPlan>> UnitMemory::plans() {
             std::none_of(looks.begin(), looks.begin() + static_cast<std::ptrdiff_t>(l),
                          [&](const Look& o) { return o.choices == look.choices; });
         if (!is_new) continue;
-        AUTOPAR_RETURN_IF_ERROR(find_seconds(*searched.units[way], ways_[way], look));
+        AUTOPAR_RETURN_IF_ERROR(find_seconds(searched, way, look));
         plans.push_back(
             {*look.seconds, look.stored, look.kept, way, mesh_number(way), l, is_of_left});
       }

@@ -28,6 +28,7 @@
 #include "planning/pipelines/priced_unit.hpp"
 #include "planning/pipelines/unit_mix.hpp"
 #include "planning/pipelines/unit_parts.hpp"
+#include "planning/pipelines/unit_shelf.hpp"
 
 namespace autopar {
 
@@ -46,10 +47,14 @@ class UnitMemory : public PricedUnit {
   using Problems = std::function<Result<std::optional<PricedProblem>>(Graph& graph, UnitWay way)>;
 
   // `unit` must live as long; `own`: its stored values that count, `shared`: the others that do
-  // not, as a chunk of several units has them once. `devices`: of every mesh.
+  // not, as a chunk of several units has them once. `devices`: of every mesh. `problems` has to
+  // make the same of the same: what it made is on the shelf, or is made again.
   UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
              std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
-             std::function<bool()> is_stopped, int threads = 1);
+             std::function<bool()> is_stopped, std::shared_ptr<UnitShelf> shelf, int threads = 1);
+  ~UnitMemory() override { shelf_->clear(owner_); }
+  UnitMemory(const UnitMemory&) = delete;
+  UnitMemory& operator=(const UnitMemory&) = delete;
 
   Result<UnitPoint> least(std::int64_t in_flight, double price) override;
   Seconds known_least(std::int64_t in_flight, double price) const override;
@@ -66,7 +71,7 @@ class UnitMemory : public PricedUnit {
   // All that were found so far, with what they take; each once. By prices that are left those that
   // they do not mislead.
   Result<std::vector<UnitPlan>> plans();
-  std::shared_ptr<const UnitParts> parts_of(const UnitPlan& plan) const;
+  Result<std::shared_ptr<const UnitParts>> parts_of(const UnitPlan& plan) const;
   // At which one of them was found.
   struct Asked {
     std::int64_t in_flight = 0;
@@ -98,7 +103,9 @@ class UnitMemory : public PricedUnit {
     decltype(PricedProblem::seconds) seconds;       // of a step, by its choices
     std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
     std::vector<EdgeBytes> edges;
+    double bytes() const;  // that it takes itself, about
   };
+  using SharedUnit = std::shared_ptr<const Unit>;
   struct Look {
     std::int64_t in_flight;
     double price;
@@ -112,29 +119,34 @@ class UnitMemory : public PricedUnit {
   };
   // What is known, per way.
   struct Searched {
-    explicit Searched(std::size_t ways) : units(ways), is_open(ways), looks(ways) {}
-    std::vector<std::optional<Unit>> units;
-    std::vector<char> is_open;
+    explicit Searched(std::size_t ways)
+        : has_unit(ways), is_open(ways), fewest(ways), looks(ways) {}
+    std::vector<char> has_unit, is_open;
+    std::vector<FewestBytes> fewest;
     std::vector<std::deque<Look>> looks;
   };
   class HeldBytes;
   const Searched& searched_of(const UnitPlan& plan) const { return plan.is_of_left ? left_ : now_; }
   static UnitParts parts_in(const Unit& unit, const Look& look);
   Status open(std::size_t way);
+  // Null: a way that says nothing.
+  Result<SharedUnit> built(std::size_t way, bool by_paths) const;
+  // From the shelf, or built again. Precondition: has_unit.
+  Result<SharedUnit> unit_of(const Searched& searched, std::size_t way) const;
   FewestBytes fewest_on_any_mesh(const Unit& unit) const;
-  Look& look(std::size_t way, std::int64_t in_flight, double price);
+  Result<Look*> look(std::size_t way, std::int64_t in_flight, double price);
   Look* known_look(std::size_t way, std::int64_t in_flight, double price);
-  Look solved(std::size_t way, std::int64_t in_flight, double price) const;
+  static Look solved(const Unit& unit, std::size_t way, std::int64_t in_flight, double price);
   // At the same time, where there are threads for it; look() takes them then.
-  void solve_two(std::size_t way, std::size_t other, std::int64_t in_flight, double price);
+  Status solve_two(std::size_t way, std::size_t other, std::int64_t in_flight, double price);
   std::pair<std::size_t, Seconds> lowest_way(const std::vector<char>& is_done, Seconds below,
                                              std::int64_t in_flight, double price) const;
   // Whether a plan takes much longer than its prices by paths say.
-  Result<bool> is_misled(const Unit& unit, const UnitWay& way, Look& look) const;
+  Result<bool> is_misled(std::size_t way, Look& look) const;
   // Goes on without such prices: what was found by them is of plans alone.
   Status leave_paths(std::int64_t in_flight);
   Result<UnitPoint> least_of_ways(std::int64_t in_flight, double price);
-  Status find_seconds(const Unit& unit, const UnitWay& way, Look& look) const;
+  Status find_seconds(const Searched& searched, std::size_t way, Look& look) const;
   std::size_t mesh_number(std::size_t way) const;
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
   FewestBytes fewest_of(std::size_t way) const;
@@ -146,6 +158,8 @@ class UnitMemory : public PricedUnit {
   const Problems problems_;
   std::map<Recompute, FewestBytes> fewest_;  // of those that are open
   Searched now_, left_;
+  const std::shared_ptr<UnitShelf> shelf_;
+  const std::uint64_t owner_;
   const int threads_;
   std::vector<Look> ahead_;  // solved and not yet asked for
 };
