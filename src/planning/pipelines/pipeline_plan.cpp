@@ -55,7 +55,7 @@ class Pipelines {
             return a.rank() < b.rank();
           });
       FormCandidate& form = next->form;
-      if (is_out(form)) {
+      if (is_out(*next)) {
         left_.push_back(std::move(*next));
         open_.erase(next);
       } else if (form.is_ready() || is_over) {
@@ -85,8 +85,9 @@ class Pipelines {
     auto size() const { return std::pair(step, form.form.stages); }
   };
 
-  bool is_out(const FormCandidate& form) const {
-    return form.bound >= best_time() || form.likely() >= best_time() * (1 + kUnlikely);
+  bool is_out(const Open& open) const {
+    const double unlikely = open.step->is_small() ? tuning::outer::kUnlikelySmall : kUnlikely;
+    return open.form.bound >= best_time() || open.form.likely() >= best_time() * (1 + unlikely);
   }
 
   // The next ones of other sizes may go on beside it, before any of them is planned: the same ones
@@ -98,7 +99,7 @@ class Pipelines {
                      [](const Open* a, const Open* b) { return a->rank() < b->rank(); });
     std::vector<Open*> looked = {&first};
     for (Open* open : order) {
-      if (looked.size() == kFormsAtOnce || open->form.is_ready() || is_out(open->form)) break;
+      if (looked.size() == kFormsAtOnce || open->form.is_ready() || is_out(*open)) break;
       const bool is_other = std::none_of(looked.begin(), looked.end(), [&](const Open* other) {
         return other->size() == open->size();
       });
