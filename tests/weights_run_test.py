@@ -196,6 +196,27 @@ def test_states_of_a_training_step(folder):
     assert not list(folder.glob("diverged*"))
 
 
+def test_a_training_step_keeps_what_a_file_lacks(folder):
+    """Parameters that are not in the file are asked for; with --keep-missing those stay that lay there."""
+    model, a = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx", folder / "a"
+    run("search", model, "--cluster", cluster(folder, 2, 2, **SLOW), "--train", "--loss", "mse", "--optimizer", "sgd", "--weights", "sharded", "-o", a)
+    run("merge", a, "-o", folder / "whole.safetensors")
+    whole = load_file(folder / "whole.safetensors")
+    name = min(whole)
+    assert len(whole) > 2
+    save_file({name: whole[name] + 1}, folder / "one.safetensors")
+    before = {path: path.read_bytes() for path in a.rglob("*") if path.is_file()}
+    told = run("reshard-weights", "--from", folder / "one.safetensors", "--to", a, code=4).stderr
+    assert "lacks" in told and "--keep-missing" in told and f"'{name}'" not in told, told
+    assert before == {path: path.read_bytes() for path in a.rglob("*") if path.is_file()}
+    told = run("reshard-weights", "--from", folder / "one.safetensors", "--to", a, "--keep-missing").stderr
+    assert "kept as they are" in told, told
+    run("merge", a, "-o", folder / "merged.safetensors")
+    merged = load_file(folder / "merged.safetensors")
+    assert set(merged) == set(whole) and equal(merged[name], whole[name] + 1) and all(equal(merged[n], whole[n]) for n in whole if n != name)
+    assert run("run", a).stdout.splitlines()[-1] == "PASSED"
+
+
 def rewritten(path, change):
     """Another file of that name: the other ranks keep theirs."""
     model = program(path)
