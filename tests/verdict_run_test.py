@@ -33,14 +33,6 @@ def planned(folder):
     return folder / "plan"
 
 
-def test_another_batch_than_the_models(folder):
-    """What the plan is compared with then has the plan's batch."""
-    model = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx"
-    run("search", model, "--cluster", cluster(folder, 4), "--batch", 16, "-o", folder / "batched", "-q")
-    for more in ((), ("--model", model)):
-        assert run("run", folder / "batched", *more).stdout.splitlines()[-1] == "PASSED"
-
-
 def with_outputs(folder, name, **changes):
     """The outputs of a right run, some of them changed: what a wrong plan looks like from the other side."""
     arrays = dict(np.load(folder / "right.npz"))
@@ -109,13 +101,14 @@ def test_outputs_that_are_inputs(folder):
 
 
 def test_a_plan_of_another_batch(folder):
-    model = folder / "batch.json"
-    model.write_text(json.dumps({
-        "format": "autopar-graph", "version": 1, "name": "batch", "inputs": [tensor("x", 8, 16)], "parameters": [tensor("w", 16, 16)],
-        "ops": [op("fc", "MatMul", ["x", "w"], ["y"])], "outputs": ["y"]}))
-    run("search", model, "--cluster", cluster(folder, 4), "--batch", 32, "-o", folder / "batch", "-q")
-    done = run("run", folder / "batch", code=4)
-    assert "has input 'x' as [8,16], and the plan reads [32,16], as after search --batch" in done.stderr, done.stderr
+    """What it is compared with then has the plan's batch."""
+    graph = {"format": "autopar-graph", "version": 1, "name": "batch", "inputs": [tensor("x", 8, 16)], "parameters": [tensor("w", 16, 16)],
+             "ops": [op("fc", "MatMul", ["x", "w"], ["y"])], "outputs": ["y"]}
+    (folder / "batch.json").write_text(json.dumps(graph))
+    for model in (folder / "batch.json", pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx"):
+        run("search", model, "--cluster", cluster(folder, 4), "--batch", 32, "-o", folder / "batch", "-q")
+        for more in ((), ("--model", model)):
+            assert run("run", folder / "batch", *more).stdout.splitlines()[-1] == "PASSED"
 
 
 def test_updates_that_are_none(folder):

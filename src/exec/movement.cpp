@@ -54,8 +54,8 @@ Movement movement_of(const BoundaryValue& made, const RunProgram& maker, const B
     extent = block.extent;
   }
   Movement movement;
-  std::map<Shape, std::size_t>
-      given;  // how often each slice was, but by the rank of the same place
+  // How often each slice was given, but by the rank of the same place.
+  std::map<Shape, std::size_t> given;
   for (std::int64_t p = 0; p < reader.mesh.size(); ++p) {
     std::vector<MovedPiece>& pieces = movement.pieces.emplace_back();
     const Block wanted = block_of(read, reader, p);
