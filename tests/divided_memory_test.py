@@ -68,8 +68,8 @@ def account_of_files(folder):
             report = json.loads((out / "report.json").read_text())
             peak = report["memory"]["peak_bytes"]
             price = json.loads(called("price", out, "--cluster", folder / "cluster.json", "--json").stdout)
-            # What F hands on transposed the files move there, and the plan takes as read in place.
-            assert 0.82 * price["seconds"] <= report["cost"]["seconds"] <= 1.03 * price["seconds"], (name, schedule, report["cost"]["seconds"], price["seconds"])
+            # A message to two chunks of a stage is there for the first of them.
+            assert 0.98 * price["seconds"] <= report["cost"]["seconds"] <= 1.03 * price["seconds"], (name, schedule, report["cost"]["seconds"], price["seconds"])
             priced = max(line["memory_bytes"] for line in price["lines"])
             least = least_held(out)
             # Of a value and its view the files have both; what goes from one chunk to another one of its stage counts for both in the plan.

@@ -84,6 +84,7 @@ RankCalls::RankCalls(Rank& rank, const RunRequest& request, const Wiring& wiring
     if (!rank.programs[p]) continue;
     for (const InputSource& source : wiring.inputs[p]) {
       if (source.kind == Kind::kMade) ++readers_of_[source.maker];
+      if (source.kind == Kind::kMade && source.movement) ++readers_of_moved_[*source.movement];
     }
   }
 }
@@ -227,13 +228,20 @@ void RankCalls::keep(const ProgramCall& call, std::size_t output, Value value) {
 void RankCalls::let_go(const ProgramCall& call) {
   for (const InputSource& source : wiring_.inputs[call.program]) {
     if (source.kind != Kind::kMade) continue;
-    if (source.movement) arrived_.erase({*source.movement, call.micro_batch});
+    if (source.movement) let_go_of_moved({*source.movement, call.micro_batch});
     const Made key{source.maker, call.micro_batch};
     const auto at = readers_.find(key);
     if (at == readers_.end() || --at->second > 0) continue;
     made_.erase(key);
     readers_.erase(at);
   }
+}
+
+void RankCalls::let_go_of_moved(const Moved& moved) {
+  const auto left = moved_readers_.try_emplace(moved, readers_of_moved_.at(moved.first)).first;
+  if (--left->second > 0) return;
+  arrived_.erase(moved);
+  moved_readers_.erase(left);
 }
 
 // The new state takes the place of the old one, and goes to the ranks that read it elsewhere.

@@ -36,6 +36,8 @@ class RankCalls {
   Ort::Value made(const ProgramCall& call, const InputSource& source);
   void keep(const ProgramCall& call, std::size_t output, Value value);
   void let_go(const ProgramCall& call);
+  using Moved = std::pair<std::size_t, std::int64_t>;  // movement, micro-batch
+  void let_go_of_moved(const Moved& moved);
 
   // What the rank has of a moved value: put together of its own slice and messages.
   Value moved(std::size_t movement, std::int64_t micro_batch, int step, const Value& own);
@@ -59,7 +61,9 @@ class RankCalls {
   std::map<Made, int> readers_;       // calls of this rank that are yet to read it
   std::map<Port, Value> state_;       // next values that are read now
   std::map<Port, Value> next_state_;  // of updates, read in the next step
-  std::map<std::pair<std::size_t, std::int64_t>, Value> arrived_;  // by movement, micro-batch
+  std::map<Moved, Value> arrived_;
+  std::map<Moved, int> moved_readers_;               // calls of this rank that are yet to read it
+  std::map<std::size_t, int> readers_of_moved_;      // by movement: inputs of this rank's programs
   std::map<std::size_t, std::vector<Value>> parts_;  // by result, what micro-batches gave
   std::map<Port, std::vector<std::size_t>> movements_of_;
   std::map<Port, int> readers_of_;  // inputs of this rank's programs, for the same micro-batch

@@ -1,6 +1,7 @@
 #include "exec/wiring.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -256,6 +257,10 @@ class StepWiring {
     const RunProgram& from = program(source.maker.program);
     const RunProgram& to = program(p);
     if (from.ranks == to.ranks && from.mesh == to.mesh && made.spec == input.spec) return Ok{};
+    if (const auto same = same_movement(p, input, source.maker)) {
+      source.movement = same;
+      return Ok{};
+    }
     Movement slices = movement_of(made, from, input, to);
     if (!slices.is_needed()) return Ok{};
     const bool of_pass = is_pass_of(source.maker.program);
@@ -266,8 +271,24 @@ class StepWiring {
                          "next micro-batch must find it where it is made");
     }
     source.movement = wiring_.movements.size();
+    movements_from_[source.maker].push_back(wiring_.movements.size());
     wiring_.movements.push_back({source.maker, p, i, std::move(slices)});
     return Ok{};
+  }
+
+  // Another program of the same ranks reads the value in that layout: it comes once for both.
+  std::optional<std::size_t> same_movement(std::size_t p, const BoundaryValue& input,
+                                           const Port& maker) const {
+    const auto known = movements_from_.find(maker);
+    if (known == movements_from_.end()) return std::nullopt;
+    for (const std::size_t m : known->second) {
+      const ValueMovement& other = wiring_.movements[m];
+      const RunProgram& reader = program(other.reader);
+      const bool is_same = reader.ranks == program(p).ranks && reader.mesh == program(p).mesh &&
+                           reader.inputs[other.input].spec == input.spec;
+      if (is_same) return m;
+    }
+    return std::nullopt;
   }
 
   Status check_partial_sums() const {
@@ -355,6 +376,7 @@ class StepWiring {
 
   const RunRequest& request_;
   const Step& step_;
+  std::map<Port, std::vector<std::size_t>> movements_from_;
   Wiring wiring_;
   std::map<std::string, Port> makers_;  // of all but accumulators
 };

@@ -61,7 +61,8 @@ struct RunOutput {
   Combining combining = Combining::kLast;
 };
 
-// The values of one output that one input reads, where these lie otherwise.
+// The values of one output that one input reads, where these lie otherwise; and other inputs of the
+// same ranks in the same layout, for which they come once.
 struct ValueMovement {
   Port maker;
   std::size_t reader = 0;  // program

@@ -185,6 +185,28 @@ Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {
   return Ok{};
 }
 
+Result<std::optional<ChunkPlan>> ChunkPlans::with_sources(
+    const ChunkPlan& chunk, const std::map<ValueId, Spec>& sources) const {
+  const Planned& planned = *chunk.planned;
+  auto inputs = std::make_unique<Inputs>(*planned.inputs);
+  AUTOPAR_TRY(common, options_of(mesh_of(planned), 0));
+  AUTOPAR_TRY(request, request_of(*inputs, pins_of(inputs->model.graph), options_, common));
+  request.memory_limit = planned.request->memory_limit;
+  SearchOutcome outcome = planned.outcome;
+  for (const auto& [id, spec] : sources) outcome.strategy.values[id.index()].spec = spec;
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
+  AUTOPAR_TRY(cost, evaluate(request, outcome.strategy, *model));
+  if (cost.memory.total > plan_limit(request)) return std::optional<ChunkPlan>();
+  outcome.cost = std::move(cost);
+  ChunkPlan found = chunk;
+  found.planned = std::make_shared<const Planned>(
+      Planned{std::move(inputs), std::move(request), std::move(outcome)});
+  found.bytes = std::make_shared<KnownChunkBytes>();
+  found.in_stage = nullptr;
+  found.alike = -1;
+  return std::optional(std::move(found));
+}
+
 bool ChunkPlans::may_choose_meshes() const {
   const auto& pins = search_.pins;
   const bool is_pinned =

@@ -57,6 +57,11 @@ class ChunkPlans {
   // Of chunks that are known no more is kept than their layouts.
   void forget_plans();
 
+  // The same plan of a chunk, of which these values are stored otherwise: as they come from other
+  // chunks. Nothing: it does not fit. Errors: of evaluate().
+  Result<std::optional<ChunkPlan>> with_sources(const ChunkPlan& chunk,
+                                                const std::map<ValueId, Spec>& sources) const;
+
   // Of a step without stages, made of plans of its units; nothing: there are none that fit. Errors:
   // of the searches.
   Result<std::optional<Planned>> of_units(std::shared_ptr<const Inputs> step,

@@ -26,6 +26,25 @@ double bytes_to_read(const Value& value, const Placed& made, const Placed& read,
   return bytes_of_element * most;
 }
 
+HandedValue handed_value(const ChunkPlan& maker, const ChunkPlan& reader, const std::string& name) {
+  const auto find = [&name](const Graph& graph, const std::vector<ValueId>& ids) {
+    const auto found = std::find_if(ids.begin(), ids.end(),
+                                    [&](ValueId id) { return graph.value(id).name == name; });
+    AUTOPAR_CHECK(found != ids.end(), "a chunk does not have '" + name + "'");
+    return *found;
+  };
+  const Graph& made_in = maker.planned->request->graph;
+  const Graph& read_in = reader.planned->request->graph;
+  const ValueId made = find(made_in, made_in.outputs), read = find(read_in, read_in.inputs);
+  const Strategy& one = maker.planned->outcome.strategy;
+  const Strategy& other = reader.planned->outcome.strategy;
+  return {made,
+          read,
+          made_in.value(made),
+          {one.values[made.index()].output, one.mesh},
+          {other.values[read.index()].spec, other.mesh}};
+}
+
 Seconds message_seconds(const Cluster& cluster, const Cluster& stage, std::int64_t from,
                         std::int64_t to, double bytes) {
   const std::int64_t devices = stage.device_count();

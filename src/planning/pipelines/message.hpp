@@ -1,10 +1,9 @@
 // What goes from one stage of a pipeline to another, or from a chunk to another of its stage.
 #pragma once
 
-#include "autopar/ir.hpp"
-#include "autopar/layout.hpp"
-#include "autopar/mesh.hpp"
-#include "autopar/support.hpp"
+#include <string>
+
+#include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar {
 
@@ -22,5 +21,13 @@ double bytes_to_read(const Value& value, const Placed& made, const Placed& read,
 // as large as `stage`. Within a stage it is over its outermost tier. No bytes take no time.
 Seconds message_seconds(const Cluster& cluster, const Cluster& stage, std::int64_t from,
                         std::int64_t to, double bytes);
+
+// What a chunk hands another one, as both have it.
+struct HandedValue {
+  ValueId made, read;
+  const Value& value;
+  Placed by_maker, by_reader;
+};
+HandedValue handed_value(const ChunkPlan& maker, const ChunkPlan& reader, const std::string& name);
 
 }  // namespace autopar

@@ -10,6 +10,7 @@
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/read_as_made.hpp"
 #include "planning/pipelines/room.hpp"
 #include "stages/crossing.hpp"
 #include "support/parallel.hpp"
@@ -158,6 +159,13 @@ void PipelineStep::forget_plans() {
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
   is_one_ = is_one;
+  AUTOPAR_TRY(best, plan_by_cuts(candidate, cutoff));
+  AUTOPAR_TRY(room, room_of(best.stage, search_.common));
+  return read_as_made(plans_.at(best.form.stages), search_.whole.cluster, search_.options.updates,
+                      room, std::move(best));
+}
+
+Result<PipelinePlan> PipelineStep::plan_by_cuts(const FormCandidate& candidate, Seconds cutoff) {
   auto best = plan_by_ends(candidate, cutoff);
   const bool may_fit = cutoff == kInfinity || is_small();
   const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)

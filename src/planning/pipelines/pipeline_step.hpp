@@ -73,6 +73,7 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);
+  Result<PipelinePlan> plan_by_cuts(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, UnitEnds ends);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "planning/pipelines/chunk_cost.hpp"
@@ -125,8 +126,8 @@ class Pricing {
     return is_same ? std::optional(like) : std::nullopt;
   }
 
-  // What other chunks read in each pass: those of one stage get it in one message, which has to be
-  // there when the first of them begins.
+  // What other chunks read in each pass: those of one stage get it in one message, a value once in
+  // each layout, which has to be there when the first of them begins.
   void add_messages(const PipelinePlan& plan, std::size_t c, ChunkCost& cost) const {
     const std::vector<std::int64_t>& stages = plan.schedule.stage_of_chunk;
     struct Message {
@@ -137,17 +138,22 @@ class Pricing {
     std::map<std::size_t, double> sums;                         // for the update, by chunk
     for (const Handed& handed : plan.handed) {
       if (handed.from != static_cast<int>(c)) continue;
+      std::set<std::pair<std::int64_t, std::string>> sent;  // by stage, the layouts
       for (const int reader : handed.to) {
         const auto to = static_cast<std::size_t>(reader);
+        const HandedValue value = handed_value(plan.chunks[c], plan.chunks[to], handed.value);
+        const double bytes =
+            bytes_to_read(value.value, value.by_maker, value.by_reader, stages[c] == stages[to]);
         if (!handed.in_pass) {
-          sums[to] += bytes_of_message(plan, handed.value, c, to);
+          sums[to] += bytes;
           continue;
         }
         const bool forward = to > c;
         const auto [found, is_new] = messages.try_emplace({forward, stages[to]}, Message{to});
         Message& message = found->second;
         message.to = forward ? std::min(message.to, to) : std::max(message.to, to);
-        message.bytes += bytes_of_message(plan, handed.value, c, to);
+        const std::string layout = to_text(value.by_reader.spec, value.by_reader.mesh);
+        if (sent.emplace(stages[to], layout).second) message.bytes += bytes;
       }
     }
     cost.send_forward = cost.send_backward = 0;
@@ -170,27 +176,6 @@ class Pricing {
         cost.further.push_back({static_cast<std::int64_t>(message.to), seconds});
       }
     }
-  }
-
-  static double bytes_of_message(const PipelinePlan& plan, const std::string& name,
-                                 std::size_t from, std::size_t to) {
-    const Planned& maker = *plan.chunks[from].planned;
-    const Planned& reader = *plan.chunks[to].planned;
-    const auto find = [&name](const Graph& graph, const std::vector<ValueId>& ids) {
-      return std::find_if(ids.begin(), ids.end(),
-                          [&](ValueId id) { return graph.value(id).name == name; });
-    };
-    const Graph& made_in = maker.request->graph;
-    const Graph& read_in = reader.request->graph;
-    const auto made = find(made_in, made_in.outputs);
-    const auto read = find(read_in, read_in.inputs);
-    AUTOPAR_CHECK(made != made_in.outputs.end() && read != read_in.inputs.end(),
-                  "no chunk hands on '" + name + "'");
-    const Strategy& one = maker.outcome.strategy;
-    const Strategy& other = reader.outcome.strategy;
-    const bool same_ranks = plan.schedule.stage_of_chunk[from] == plan.schedule.stage_of_chunk[to];
-    return bytes_to_read(made_in.value(*made), {one.values[made->index()].output, one.mesh},
-                         {other.values[read->index()].spec, other.mesh}, same_ranks);
   }
 
   static void drop_missing_reductions(PipelinePlan& plan) {
