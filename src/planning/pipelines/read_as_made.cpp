@@ -56,9 +56,12 @@ Result<PipelinePlan> read_as_made(const ChunkPlans& plans, const Cluster& cluste
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const std::map<ValueId, Spec> sources = smaller_readings(plan, c);
     if (sources.empty()) continue;
-    AUTOPAR_TRY(chunk, plans.with_sources(plan.chunks[c], sources));
-    if (!chunk) continue;
-    other.chunks[c] = std::move(*chunk);
+    auto chunk = plans.with_sources(plan.chunks[c], sources);
+    // Such as pins that want another layout there.
+    if (!chunk && chunk.error().code == ErrorCode::kInput) continue;
+    if (!chunk) return chunk.error();
+    if (!*chunk) continue;
+    other.chunks[c] = std::move(**chunk);
     any = true;
   }
   if (!any) return plan;
