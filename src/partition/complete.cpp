@@ -4,6 +4,7 @@
 #include <set>
 
 #include "partition/collectives.hpp"
+#include "partition/program.hpp"
 #include "support/counted.hpp"
 
 namespace autopar {
@@ -20,7 +21,7 @@ class Completion {
       if (is_collective(op)) AUTOPAR_RETURN_IF_ERROR(complete_attributes(op));
     }
     AUTOPAR_RETURN_IF_ERROR(number());
-    add_order_inputs();
+    order();
     return std::move(warnings_);
   }
 
@@ -126,33 +127,12 @@ class Completion {
     return Ok{};
   }
 
-  void add_order_inputs() {
-    std::vector<std::int64_t> last(program_.values.size(), -1);  // as in calls.cpp
-    std::int64_t calls = 0;
-    std::size_t added = 0;
-    ValueId previous;
-    std::string first;
-    for (Op& op : program_.ops) {
-      std::int64_t waits_for = -1;
-      for (ValueId input : op.inputs) {
-        if (input.valid()) waits_for = std::max(waits_for, last[input.index()]);
-      }
-      if (exchanges_data(op)) {
-        if (previous.valid() && waits_for + 1 != calls) {
-          op.inputs.push_back(previous);
-          if (added++ == 0) first = type_and_name(op);
-        }
-        waits_for = calls++;
-        previous = op.has_output(0) ? op.outputs[0] : previous;
-      }
-      for (ValueId output : op.outputs) {
-        if (output.valid()) last[output.index()] = waits_for;
-      }
-    }
-    if (added == 0) return;
-    warnings_.push_back(std::to_string(added) + " of " +
-                        counted(static_cast<std::size_t>(calls), "collective") +
-                        " did not wait for the one before, the first " + first +
+  void order() {
+    const AddedOrder added = add_order_inputs(program_, OrderBy::kItsOutput);
+    if (added.inputs == 0) return;
+    warnings_.push_back(std::to_string(added.inputs) + " of " + counted(added.calls, "collective") +
+                        " did not wait for the one before, the first " +
+                        type_and_name(program_.op(added.first)) +
                         ": inputs that order them were added, in the order of the file");
   }
 

@@ -20,11 +20,9 @@ class Ordering {
     }
   }
 
-  void run() {
-    std::int64_t seq = 0;
+  AddedOrder run() {
     for (std::size_t o = 0; o < program_.ops.size(); ++o) {
       Op& op = program_.ops[o];
-      if (is_collective(op)) op.attributes["seq"] = seq++;
       std::int64_t waits_for = -1;
       for (const ValueId input : op.inputs) {
         if (input.valid()) waits_for = std::max(waits_for, behind_[input.index()]);
@@ -40,6 +38,8 @@ class Ordering {
         if (calls_ > 0 && waits_for + 1 == calls_) after_.push_back(output);
       }
     }
+    added_.calls = static_cast<std::size_t>(calls_);
+    return added_;
   }
 
  private:
@@ -52,6 +52,7 @@ class Ordering {
       }
     }
     op.inputs.push_back(best);
+    if (added_.inputs++ == 0) added_.first = OpId(static_cast<std::int64_t>(o));
     last_read_[best.index()] = std::max(last_read_[best.index()], o);
   }
 
@@ -66,10 +67,19 @@ class Ordering {
   std::vector<std::int64_t> behind_;    // by value: the last call on the way to it
   std::int64_t calls_ = 0;
   std::vector<ValueId> after_;  // values behind the last call, its own first
+  AddedOrder added_;
 };
 
 }  // namespace
 
-void order_collectives(Graph& program, OrderBy by) { Ordering(program, by).run(); }
+AddedOrder add_order_inputs(Graph& program, OrderBy by) { return Ordering(program, by).run(); }
+
+void order_collectives(Graph& program, OrderBy by) {
+  std::int64_t seq = 0;
+  for (Op& op : program.ops) {
+    if (is_collective(op)) op.attributes["seq"] = seq++;
+  }
+  add_order_inputs(program, by);
+}
 
 }  // namespace autopar

@@ -35,6 +35,13 @@ enum class OrderBy {
   kItsOutput,    // so it may run beside what reads that
   kWhatIsThere,  // of all that comes of it what is in memory anyway, else what is smallest
 };
+struct AddedOrder {
+  std::size_t calls = 0;   // collectives that exchange data
+  std::size_t inputs = 0;  // of these, so many did not wait for the one before
+  OpId first;              // of those
+};
+// Makes each collective wait for the one before, where it does not anyway.
+AddedOrder add_order_inputs(Graph& program, OrderBy by);
 // Numbers the collectives and makes each wait for the one before, because ONNX Runtime does not run
 // independent nodes in file order.
 void order_collectives(Graph& program, OrderBy by);

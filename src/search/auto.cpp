@@ -8,6 +8,7 @@
 #include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/rec/rec.hpp"
+#include "search/small_step.hpp"
 #include "support/stopwatch.hpp"
 
 namespace autopar {
@@ -22,11 +23,10 @@ constexpr int kMaxImprovedAxes = 4;
 // With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
 // bytes for each of these (measured on four axes), so about a GiB at most.
 constexpr double kAffordableOnManyAxes = 3e7;
-// A training step of so few ops whose plan is further than that above its bound is also planned by
+// A small training step whose plan is further than that above its bound is also planned by
 // templates, which takes as long as the exact search: where the host that issues kernels or links
 // are what takes the time, sums of busy times may favour a plan that is slower than theirs. Of two
 // steps of a small GPT on 8 devices it was 4 and 6 % slower.
-constexpr std::size_t kOpsOfTemplates = 3000;  // as tuning::outer::kSmallStep of pipelines
 constexpr double kWorthTemplates = 0.02;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
@@ -205,7 +205,7 @@ struct Auto {
     const bool trains = std::any_of(ops.begin(), ops.end(),
                                     [](const Op& op) { return op.phase == Phase::kUpdate; });
     const bool is_free = request.pins.ops.empty() && request.pins.values.empty() && !request.mesh;
-    return trains && is_free && ops.size() <= kOpsOfTemplates && best->cost.step &&
+    return trains && is_free && ops.size() <= kSmallStep && best->cost.step &&
            bound < (1 - kWorthTemplates) * best->cost.time() && !stopped();
   }
 

@@ -257,7 +257,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
     if (found != nullptr) {
       const Seconds time = found->outcome.cost.time();
       const bool is_misled = asked.slower > kMisled && !asked.hint.is_template;
-      if (is_misled && asked.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep) {
+      if (is_misled && asked.inputs->model.graph.ops.size() <= kSmallStep) {
         auto whole = searched_on(asked, asked.mesh.empty() ? meshes() : std::vector{asked.mesh},
                                  std::min(cutoff_, time));
         if (whole || whole.error().code != ErrorCode::kInfeasible) return whole;

@@ -58,7 +58,7 @@ class ChunkPlans {
   void forget_plans();
 
   // The same plan of a chunk, of which these values are stored otherwise: as they come from other
-  // chunks. Nothing: it does not fit. Errors: of evaluate().
+  // chunks. Nothing: it does not fit. Errors: pins that want another layout there (kInput).
   Result<std::optional<ChunkPlan>> with_sources(const ChunkPlan& chunk,
                                                 const std::map<ValueId, Spec>& sources) const;
 

@@ -472,7 +472,7 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
                                const std::optional<StrategyFile>& pins, const CommonOptions& common,
                                std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const bool is_small = std::all_of(steps.begin(), steps.end(), [](const StagedStep& step) {
-    return step.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep;
+    return step.inputs->model.graph.ops.size() <= kSmallStep;
   });
   std::vector<StagedStep> again;
   if (is_small) again = steps;

@@ -38,7 +38,7 @@ class PipelineStep {
 
   const StagedStep& asked() const { return asked_; }
   bool is_over() const { return search_.is_over(); }
-  bool is_small() const { return step_.ops.size() <= tuning::outer::kSmallStep; }
+  bool is_small() const { return step_.ops.size() <= kSmallStep; }
   // With a bound only where it has one stage. Errors: of the schedule, and of cuts that are given.
   Result<FormCandidate> candidate_of(const PipelineForm& form);
   // The bound of compute alone, of several stages. Of several forms at the same time.

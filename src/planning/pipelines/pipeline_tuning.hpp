@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "search/small_step.hpp"
+
 namespace autopar::tuning {
 
 // Which forms are there.
@@ -19,11 +21,8 @@ namespace outer {
 // most. Assumed: what is less is lost among the errors of the prices.
 inline constexpr double kGain = 2e-3;
 inline constexpr int kRounds = 2;
-// Steps of so few ops are also cut as if there was no update, and as balances the chunks: there
-// collectives take as long as compute, and such estimates say less. A step of gpt2_tiny in 2 stages
-// took 332 us without these cuts and 296 us with them. The number of ops is chosen: such steps are
-// planned in a second or two.
-inline constexpr std::size_t kSmallStep = 3000;
+// Small steps (kSmallStep) are also cut as if there was no update, and as balances the chunks. A
+// step of gpt2_tiny in 2 stages took 332 us without these cuts and 296 us with them.
 // The plan of such a step that is further than this above its bound (a part of the time) is also
 // made of a template: what chunks take is estimated. Of a Llama of 6 layers in 2 stages one took 3
 // to 8 % less.

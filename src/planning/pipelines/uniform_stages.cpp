@@ -487,7 +487,7 @@ namespace {
 
 bool may_be_template(const StagedPlan& plan, const PlanOptions& options) {
   if (!plan.pipeline || options.searcher != "auto" || !options.cuts.empty()) return false;
-  return plan.inputs->model.graph.ops.size() <= tuning::outer::kSmallStep &&
+  return plan.inputs->model.graph.ops.size() <= kSmallStep &&
          plan.pipeline->gap() > tuning::outer::kWorthTemplates && !plan.pipeline->interrupted;
 }
 

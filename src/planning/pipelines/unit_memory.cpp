@@ -136,7 +136,7 @@ Status UnitMemory::open(std::size_t way) {
 Result<UnitMemory::SharedUnit> UnitMemory::unit_of(const Searched& searched,
                                                    std::size_t way) const {
   const bool is_of_left = &searched == &left_;
-  const auto known = shelf_->find({owner_, is_of_left ? ways_.size() + way : way});
+  const auto known = shelf_->find(key_of(way, is_of_left));
   if (known != nullptr) return std::static_pointer_cast<const Unit>(known);
   // Prices by paths are left once, and then those of all ways.
   AUTOPAR_TRY(unit, built(way, is_of_left || ways_[way].by_paths));
@@ -165,7 +165,7 @@ Result<UnitMemory::SharedUnit> UnitMemory::built(std::size_t way, bool by_paths)
   for (ProblemEdge& edge : bare.edges) edge.uses.clear();
   bare.use_limit = kInfinity;
   const bool is_of_left = by_paths && !ways_[way].by_paths;
-  shelf_->put({owner_, is_of_left ? ways_.size() + way : way}, unit, unit->bytes());
+  shelf_->put(key_of(way, is_of_left), unit, unit->bytes());
   return SharedUnit(std::move(unit));
 }
 

@@ -133,6 +133,9 @@ class UnitMemory : public PricedUnit {
   Result<SharedUnit> built(std::size_t way, bool by_paths) const;
   // From the shelf, or built again. Precondition: has_unit.
   Result<SharedUnit> unit_of(const Searched& searched, std::size_t way) const;
+  UnitShelf::Key key_of(std::size_t way, bool is_of_left) const {
+    return {owner_, is_of_left ? ways_.size() + way : way};
+  }
   FewestBytes fewest_on_any_mesh(const Unit& unit) const;
   Result<Look*> look(std::size_t way, std::int64_t in_flight, double price);
   Look* known_look(std::size_t way, std::int64_t in_flight, double price);
