@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -71,6 +72,12 @@ def test_what_is_read_stays(folder):
     """No output of a command takes the place of one of its inputs."""
     devices, model, pins, table = cluster(folder, 2, 2), folder / "model.onnx", folder / "pins.json", folder / "runs.csv"
     chain(model)
+    profile, layouts, schedule, weights = (folder / name for name in ("profile.json", "layouts.json", "schedule.csv", "weights.npz"))
+    shutil.copy(SOURCE / "models" / "profiles" / "a100-eager.json", profile)
+    layouts.write_text("{}")
+    schedule.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    np.savez(weights, none=np.zeros(1, np.float32))
+    searched, staged = ("search", model, "--cluster", devices, "-o", folder / "other"), ("--train", "--loss", "mse", "--micro-batches", "2", "--stages", "2")
     train = "--train", "--loss", "mse", "--weights", "sharded"
     run("search", model, "--cluster", devices, "-o", folder / "whole", "-q")
     run("search", model, "--cluster", devices, *train, "-o", folder / "step", "-q")
@@ -82,7 +89,10 @@ def test_what_is_read_stays(folder):
     for kept, command in ((folder / "step" / "strategy.json", ("export", folder / "step", "--as", "megatron", "-o")), (model, ("export", folder / "step", "--as", "megatron", "--model", model, "-o")),
                           (folder / "step" / "rank00000" / "weights.safetensors", ("merge", folder / "step", "-o")), (pins, ("search", model, "--cluster", devices, "-o", folder / "other", "--pin", pins, "--timeline")),
                           (pins, ("search", model, "--cluster", devices, "-o", folder / "other", "--pin", pins, "--dump-problem")), (folder / "whole" / "strategy.json", ("run", folder / "whole", "--save")),
-                          (folder / "saved.npz", ("run", folder / "whole", "--data", folder / "saved.npz", "--save")), (table, ("fit", table, "--cluster", devices, "--model", model, "--only", "host_s", "-o")), (problem, ("solve", problem, "-o"))):
+                          (folder / "saved.npz", ("run", folder / "whole", "--data", folder / "saved.npz", "--save")), (table, ("fit", table, "--cluster", devices, "--model", model, "--only", "host_s", "-o")), (problem, ("solve", problem, "-o")),
+                          (profile, (*searched, "--profile", profile, "--timeline")), (layouts, (*searched, "--inputs", layouts, "--dump-problem")),
+                          (schedule, (*searched, *staged, "--schedule", schedule, "--timeline")), (pins, ("apply", *searched[1:], "--strategy", pins, "--timeline")),
+                          (weights, ("grad", model, "--loss", "mse", "--weights-from", weights, "-o"))):
         before = kept.read_bytes()
         if command[0] == "fit":
             command = tuple(part for part in command if part not in ("--model", model))
@@ -100,6 +110,10 @@ def test_weights_of_a_step(folder):
     other = run("merge", folder / "step", "-o", folder / "merged.onnx", "--model", SOURCE / "models" / "gpt2_tiny.onnx", code=4).stderr
     assert "has none of these weights" in other and not (folder / "merged.onnx").exists(), other
     assert "warning" not in run("merge", folder / "step", "-o", folder / "merged.onnx", "--model", model).stderr
+    # What would lie beside it is somebody's.
+    (folder / "mine.safetensors").write_text("mine")
+    told = run("merge", folder / "step", "-o", folder / "mine.onnx", "--model", model, code=4).stderr
+    assert "mine.safetensors: is there" in told and (folder / "mine.safetensors").read_text() == "mine" and not (folder / "mine.onnx").exists(), told
     # A rank's file of another plan: what `run` refuses `verify` does, too.
     run(*sharded, folder / "whole", "--searcher", "replicate")
     run("verify", folder / "step")

@@ -232,6 +232,33 @@ def refused(*command, because, cwd=None):
     return message
 
 
+def test_apply_of_another_batch(folder):
+    """The strategy of a model that was planned on another batch is one on that batch."""
+    machine, out, again = cluster(folder, 4), folder / "out", folder / "again"
+    mlp = SOURCE / "models" / "mlp.onnx"
+    run("search", mlp, "--cluster", machine, "--batch", 32, "-o", out)
+    assert json.loads((out / "strategy.json").read_text())["batch"] == {"size": 32}
+    run("apply", mlp, "--cluster", machine, "--strategy", out / "strategy.json", "-o", again)
+    for name in ("strategy.json", "plan.onnx"):
+        assert (out / name).read_bytes() == (again / name).read_bytes(), name
+    price = json.loads(run("price", mlp, "--cluster", machine, "--strategy", out / "strategy.json", "--json").stdout)
+    assert price["seconds"] == json.loads((out / "report.json").read_text())["cost"]["seconds"]
+
+
+def test_values_of_options(folder):
+    """An option takes one value, which says something, and the same one each time."""
+    machine, out, step = cluster(folder, 4), folder / "out", folder / "step.onnx"
+    mlp = SOURCE / "models" / "mlp.onnx"
+    for option in "--mesh", "--memory", "--pin", "--profile", "-o":
+        refused("search", mlp, "--cluster", machine, option, "", because=": expected a value, found ''")
+    refused("search", mlp, "--cluster", machine, "--memory", "0.0001KiB", because="expected a size such as")
+    refused("search", mlp, "--cluster", machine, "--dim", "a=1", "--dim", "a=2", because="--dim 'a=2': a is also given as 1")
+    refused("search", mlp, "--cluster", machine, "--searcher", "rec", "--gap", "1%", because="rec proves none")
+    run("grad", "--freeze", "fc1.bias", mlp, "--loss", "sum", "-o", step)
+    run("search", mlp, "--cluster", machine, "-o", out)
+    assert "nowhere.onnx is not there" in run("verify", out, "--model", folder / "nowhere.onnx", code=4).stderr
+
+
 def test_options_that_are_not_read(folder):
     """Every command refuses what it does not read, and what only goes with something else."""
     machine, out = cluster(folder, 4), folder / "out"

@@ -73,7 +73,7 @@ def account_of_files(folder):
             priced = max(line["memory_bytes"] for line in price["lines"])
             least = least_held(out)
             # Of a value and its view the files have both; what goes from one chunk to another one of its stage counts for both in the plan.
-            assert least <= 1.03 * peak and 0.97 * priced <= peak <= 1.3 * priced, f"{name}, {schedule}: between programs {least} bytes are held, by the files {priced}, and {peak} are said"
+            assert least <= 1.03 * peak and 0.97 * priced <= peak <= 1.35 * priced, f"{name}, {schedule}: between programs {least} bytes are held, by the files {priced}, and {peak} are said"
 
 
 def main():

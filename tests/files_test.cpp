@@ -122,6 +122,7 @@ TEST_CASE("strategies read back exactly", "[files]") {
                                     "cheap",
                                     Bytes{1} << 20,
                                     Bytes{1} << 36,
+                                    {24, 1, {"tokens", "mask"}},
                                     {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
         const std::string text = strategy_to_json(b.graph, rules, strategy, cluster, origin);
         const Result<StrategyFile> file = read_strategy(folder.write("s.json", text));

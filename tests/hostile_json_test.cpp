@@ -89,9 +89,19 @@ std::string strategy_text() {
   Random random(1);
   const Strategy strategy = random_strategy(graph, rules, make_mesh(cluster, {4}).value(), random);
   const StrategyFile::Cost cost{1, 0, 0, 5};
-  return strategy_to_json(
-      graph, rules, strategy, cluster,
-      {"m.onnx", "abc", cluster.name, "def", "fast", "012", "dp", "cheap", 0, 0, cost});
+  return strategy_to_json(graph, rules, strategy, cluster,
+                          {"m.onnx",
+                           "abc",
+                           cluster.name,
+                           "def",
+                           "fast",
+                           "012",
+                           "dp",
+                           "cheap",
+                           0,
+                           0,
+                           {32, 0, {}},
+                           cost});
 }
 
 // Every reader of JSON, with a text that it takes.

@@ -56,8 +56,20 @@ def test_sizes_in_every_order(folder):
     assert free <= min(each.values()) * (1 + 1e-9) and each["2x4"] < 0.999 * each["4x2"], (free, each)
 
 
+def test_stages_or_none_where_memory_binds(folder):
+    """One pass without stages among the forms: it has no units; and units may begin with an op that each chunk makes for itself."""
+    for name in "gpt2_tiny", "llama_tiny":
+        options = ("search", SOURCE / "models" / f"{name}.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "cross_entropy", "--optimizer", "adamw",
+                   "--batch", 4, "--profile", "h100-megatron", "-q", "-o", folder / "plan")
+        run(*options)
+        peak = json.loads((folder / "plan" / "report.json").read_text())["memory"]["peak_bytes"]
+        for part in 0.3, 0.5, 0.7:
+            run(*options, "--stages", "auto", "--micro-batches", 1, "--memory", f"{int(part * peak)}B")
+            assert json.loads((folder / "plan" / "report.json").read_text())["memory"]["peak_bytes"] <= part * peak, (name, part)
+
+
 def main():
-    for test in (test_more_passes_in_place_of_repeated_ops, test_sizes_in_every_order):
+    for test in (test_more_passes_in_place_of_repeated_ops, test_sizes_in_every_order, test_stages_or_none_where_memory_binds):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
 

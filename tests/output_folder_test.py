@@ -169,6 +169,27 @@ def test_files_of_ranks_of_an_earlier_plan(folder):
     assert f"{out}: holds no weights" in said and "'v'" in said and not (folder / "new").exists(), said
 
 
+def test_slices_of_another_layout(folder):
+    """Of the same shapes on every rank: what a rank holds stands elsewhere in the whole."""
+    model, out = folder / "model.onnx", folder / "out"
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "one")], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])], [numpy_helper.from_array(np.arange(64, dtype=np.float32).reshape(8, 8), "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    pins = {}
+    for name, order in (("a", "{p},{q}"), ("b", "{q},{p}")):
+        pins[name] = folder / f"{name}.json"
+        pins[name].write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": [{"name": name, "size": 2} for name in "pqr"],
+                                          "tensors": {"w": {"spec": f"[{order}]"}}}))
+    search = ("search", model, "--cluster", CLUSTER, "--train", "--loss", "sum", "--micro-batches", 2, "-o", out, "-q")
+    run(*search, "--pin", pins["a"], "--weights", "sharded")
+    run("verify", out), run("run", out, "-q"), run("merge", out, "-o", folder / "whole.safetensors", "-q")
+    run(*search, "--pin", pins["b"])
+    for command in (("verify", out), ("run", out), ("merge", out, "-o", folder / "other.safetensors")):
+        done = run(*command, code=4)
+        assert "rank00002/weights.safetensors: 'w' begins at [0,4] of the whole, expected [4,0]" in done.stdout + done.stderr, done
+    assert not (folder / "other.safetensors").exists()
+
+
 def test_what_is_read_stays(folder):
     """No file takes the place of the model, of a plan's program, or of a training step of somebody else."""
     model = (SOURCE / "models" / "mlp.onnx").read_bytes()

@@ -144,6 +144,32 @@ Problem layers_to_mix(unsigned seed, int layers, bool irregular) {
 
 }  // namespace
 
+TEST_CASE("dp ends well where the work is up at any time", "[solver]") {
+  for (unsigned seed = 0; seed < cases(60u); ++seed) {
+    Generator generator(seed + 400000);
+    Recipe recipe;
+    recipe.topology = kTopologies[seed % 7];
+    recipe.nodes = 60 + generator.below(60);
+    recipe.most_choices = 8;
+    recipe.uses = true;
+    recipe.tightness = 0.2 + 0.5 * generator.unit();
+    const Problem problem = generator.make(recipe);
+    SolveOptions all;
+    all.effort = 0.05;
+    const Solution best = solve_dp(problem, all);
+    for (const double effort : {0.0, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3}) {
+      INFO("seed " << seed << ", effort " << effort);
+      SolveOptions options;
+      options.effort = effort;
+      const Solution found = solve_dp(problem, options);
+      if (best.feasible) CHECK(found.lower_bound <= best.cost * (1 + 1e-9));
+      if (!found.feasible) continue;
+      CHECK(best.lower_bound <= found.cost * (1 + 1e-9));
+      CHECK(evaluate(problem, found.choices).peak_use <= problem.use_limit);
+    }
+  }
+}
+
 TEST_CASE("dp mixes plans under a memory limit", "[solver]") {
   for (unsigned seed = 0; seed < cases(4u); ++seed) {
     Problem problem = layers_to_mix(seed, 8 + 4 * static_cast<int>(seed), seed % 2 == 1);

@@ -44,6 +44,13 @@ std::string cluster_to_json(const Cluster& cluster);
 // Errors as above.
 Result<Profile> read_profile(const std::string& path);
 
+// What a model that has passes on no other batch was planned on, where that was asked for.
+struct PlannedBatch {
+  std::int64_t size = 0;                 // 0: the model's own
+  std::size_t dim = 0;                   // of its data inputs
+  std::vector<std::string> data_inputs;  // empty: as the model says
+};
+
 // A strategy.json, complete or any part of one.
 struct StrategyFile {
   struct MeshAxis {
@@ -106,6 +113,7 @@ struct StrategyFile {
   std::vector<std::string> checkpoints;   // as recompute() takes them
   Bytes gradient_bucket = 0;              // as partition() takes it
   Bytes memory_limit = 0;                 // per device, for which it was planned; 0: the cluster's
+  PlannedBatch batch;
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
   bool has_passes = false;         // and an update apart from them, though there be one
@@ -131,6 +139,7 @@ struct StrategyOrigin {
   std::string recompute;      // "none" is not written
   Bytes gradient_bucket = 0;  // 0 is not written
   Bytes memory_limit = 0;     // per device, where one was given; 0 is not written
+  PlannedBatch batch = {};    // written where it has a size
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
   std::vector<std::string> checkpoints = {};                 // empty: not written

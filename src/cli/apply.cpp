@@ -64,6 +64,7 @@ Result<int> run_pipeline(const StrategyFile& file, PlanOptions options, const Co
 Result<int> run_apply(PlanOptions options, CommonOptions common) {
   PhaseClock clock;
   AUTOPAR_RETURN_IF_ERROR(check_places(options));
+  AUTOPAR_RETURN_IF_ERROR(check_reads_stay(options));
   if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
   AUTOPAR_TRY(file, strategy_to_apply(options, common));
   if (!file.stages.empty()) return run_pipeline(file, options, common, false);

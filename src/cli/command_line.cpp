@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "autopar/unfinished.hpp"
+#include "cli/command.hpp"
 #include "search/pins.hpp"
 
 namespace autopar::cli {
@@ -153,6 +155,27 @@ std::string plain(double value) {
 }
 
 }  // namespace
+
+void keep_read_files(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool is_strategy = name == "--pin" || name == "--strategy";
+    const bool is_written =
+        option->get_group() == group::kOutput || name == "--timeline" || name == "--dump-problem";
+    if (is_strategy || is_written) continue;
+    for (const std::string& value : option->results()) keep_from_replacing(value);
+  }
+}
+
+Status check_values(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_min() == 0 || option->get_name() == "--updates") continue;
+    for (const std::string& value : option->results()) {
+      if (value.empty()) return usage_error(option->get_name() + ": expected a value, found ''");
+    }
+  }
+  return Ok{};
+}
 
 CLI::Validator positive_number() {
   return number_check<double>("a number above 0",

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "autopar/support.hpp"
+
 namespace CLI {
 class App;
 class Validator;
@@ -22,6 +24,14 @@ std::vector<std::string> command_first(const CLI::App& app, std::vector<std::str
 std::string unknown_word(const CLI::App& app, const std::vector<std::string>& words);
 
 inline constexpr std::uint64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
+
+// Files that options of a command name stay as they are, unless the option says what is written.
+// Strategies may be those of the plan that is replaced: check_reads_stay().
+void keep_read_files(const CLI::App& command);
+
+// Errors (kUsage): an option that is given with nothing, such as a variable of the shell that is
+// not set; it would count as not given.
+Status check_values(const CLI::App& command);
 
 // Checks of numbers; CLI11's own take NaN, and say a range that ends with the largest double.
 CLI::Validator positive_number();

@@ -89,7 +89,7 @@ Status check_places(const PlanOptions& options) {
   return Ok{};
 }
 
-Status check_model_stays(const PlanOptions& options) {
+Status check_reads_stay(const PlanOptions& options) {
   std::error_code ignored;
   for (const std::string name : {"plan.onnx", kTrainingFile}) {
     const fs::path path = fs::path(output_folder(options)) / name;
@@ -98,9 +98,11 @@ Status check_model_stays(const PlanOptions& options) {
     return input_error(path.string() +
                        ": is the model, so it is not replaced; try -o with another place");
   }
-  // The pins may be the plan that is replaced, and nothing else.
+  // Pins and strategies may be those of the plan that is replaced, and nothing else.
   for (const std::string& file : {options.timeline_file, options.dump_file}) {
-    if (file.empty() || !fs::equivalent(file, options.pin_file, ignored)) continue;
+    const bool is_read = fs::equivalent(file, options.pin_file, ignored) ||
+                         fs::equivalent(file, options.strategy_file, ignored);
+    if (!is_read) continue;
     return input_error(file + ": is what is read, so it is not replaced; try another place for " +
                        "what is written");
   }
@@ -141,15 +143,16 @@ Result<std::string> earlier_plan(const PlanOptions& options) {
 }
 
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,
-                                              const std::vector<std::string>& written) {
+                                              const std::vector<std::string>& written,
+                                              const std::string& model) {
   static const std::regex names(
-      R"(rank\d{5}|plan\.onnx|plan\.c\d+\.[A-Z]+\.onnx|plan\.stage\d+\.onnx|train\.[A-Z]+\.onnx|schedule\.csv|)"
+      R"(rank\d{5}|plan\.onnx|plan\.c\d+\.[A-Z]+\.onnx|plan\.stage\d+\.onnx|train\.([A-Z]+\.)?onnx|schedule\.csv|)"
       R"(plan\.(trt|ort)(\.rank\d+)?\.onnx|plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
   std::vector<std::string> left;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!std::regex_match(name, names)) continue;
+    if (!std::regex_match(name, names) || fs::equivalent(entry.path(), model, ignored)) continue;
     const bool is_new = std::any_of(written.begin(), written.end(), [&](const std::string& path) {
       const fs::path relative = fs::path(path).lexically_relative(folder);
       return !relative.empty() && relative.begin()->string() == name;

@@ -15,13 +15,15 @@ namespace autopar::cli {
 Result<std::string> earlier_plan(const PlanOptions& options);
 // Errors: what is asked for can surely not be written where it is to be, as check_writable() says.
 Status check_places(const PlanOptions& options);
-// Errors: a file of the plan would take the place of the model.
-Status check_model_stays(const PlanOptions& options);
+// Errors: a file of the plan would take the place of the model, or what is written beside it that
+// of pins or of a strategy.
+Status check_reads_stay(const PlanOptions& options);
 
-// What of an earlier plan is in the folder besides the files that were written now: programs,
-// folders of ranks, dialects, stages.
+// What of an earlier plan is in the folder besides the model and the files that were written now:
+// programs, folders of ranks, dialects, stages.
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,
-                                              const std::vector<std::string>& written);
+                                              const std::vector<std::string>& written,
+                                              const std::string& model);
 
 // A folder with step.json is a step of several programs. Where the plan that was written is one
 // program, that of an earlier plan goes.

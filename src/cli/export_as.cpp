@@ -27,6 +27,19 @@ std::string strategy_path(const std::string& plan) {
   return is_program ? (path.parent_path() / "strategy.json").string() : plan;
 }
 
+// What lies beside it of the plan is not replaced either.
+void keep_programs_of(const fs::path& folder) {
+  std::error_code failed;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, failed), none; at != none;
+       at.increment(failed)) {
+    const std::string name = at->path().filename().string();
+    const bool is_program = at->path().extension() == ".onnx" && name.rfind("plan.", 0) == 0;
+    const bool is_own = name == "report.json" || name == "step.json" || name == "schedule.csv" ||
+                        name == "train.onnx";
+    if (is_program || is_own) keep_from_replacing(at->path().string());
+  }
+}
+
 // A plan, what it is called there, and what the nearest template takes.
 struct Said {
   Framework framework;
@@ -128,9 +141,8 @@ Result<Said> said_plan(const ExportAsOptions& options, const CommonOptions& comm
   Said said;
   said.framework = *parse_framework(options.as);
   const std::string path = strategy_path(options.plan);
-  for (const std::string& read : {path, options.from.model, options.from.cluster}) {
-    keep_from_replacing(read);
-  }
+  keep_from_replacing(path);
+  keep_programs_of(fs::path(path).parent_path());
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(plan, parse_said_plan(text, path));
   said.plan = std::move(plan);

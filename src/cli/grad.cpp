@@ -22,7 +22,6 @@ struct GradOptions {
 };
 
 Result<int> run(const GradOptions& options, const CommonOptions& common) {
-  keep_from_replacing(options.model);
   AUTOPAR_RETURN_IF_ERROR(check_writable(options.output));
   AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
   const std::string folder = std::filesystem::path(options.model).parent_path().string();

@@ -123,6 +123,11 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.what);
     add_common(*sub, command.reads, common);
     runs.emplace_back(sub, command.add(*sub, common));
+    // One value each time: what follows may be the model.
+    for (CLI::Option* option : sub->get_options()) {
+      const bool is_list = option->get_items_expected_max() > 1 && !option->get_positional();
+      if (is_list) option->allow_extra_args(false);
+    }
   }
   const std::vector<std::string> words = command_first(app, {argv + 1, argv + argc});
   try {
@@ -148,8 +153,10 @@ int run(int argc, char** argv) {
                                      : spdlog::level::info);
   for (auto& [sub, command] : runs) {
     if (!sub->parsed()) continue;
+    keep_read_files(*sub);
     const auto start = std::chrono::steady_clock::now();
-    const Result<int> result = command();
+    const Status values = check_values(*sub);
+    const Result<int> result = values ? command() : Result<int>(values.error());
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     logging::debug("{} took {:.2f} s", sub->get_name(), taken.count());
     if (!result) {

@@ -74,6 +74,10 @@ Status check_same(const SaidPlan& plan, const Inputs& inputs) {
   if (!plan.cluster_sha256.empty() && plan.cluster_sha256 != inputs.cluster_sha256) {
     return input_error("not priced: the cluster is another one than that of " + plan.path);
   }
+  if (plan.profile_sha256 != inputs.profile_sha256) {
+    return input_error("not priced: the profile is another one than that by which " + plan.path +
+                       " is priced");
+  }
   return Ok{};
 }
 

@@ -308,6 +308,7 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   origin.training = inputs.training;
   origin.gradient_bucket = inputs.gradient_bucket;
   origin.memory_limit = inputs.memory_limit;
+  origin.batch = inputs.planned_batch;
   return origin;
 }
 
@@ -417,7 +418,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", to_json(report)));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   if (programs.step.programs.empty()) AUTOPAR_RETURN_IF_ERROR(remove_earlier_step(folder));
-  tell_of_earlier(folder, earlier, files.written());
+  tell_of_earlier(folder, earlier, files.written(), options.model);
   clock.end("write");
   report.phases = clock.phases();
   for (const auto& [phase, seconds] : report.phases) {

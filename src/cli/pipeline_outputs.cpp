@@ -342,15 +342,16 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
     AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.timeline_file,
                                                   pipeline_timeline_json(plan, options.updates)));
   }
-  const std::string report = pipeline_report(plan, whole, options);
+  std::vector<std::string> told = whole.warnings;
+  if (!whole.mixing_op.empty()) told.push_back(told_of_mixing(whole));
+  const std::string wrong = contradiction(plan.lower_bound, plan.times.makespan);
+  if (!wrong.empty()) told.push_back(wrong);
+  told.insert(told.end(), warnings.begin(), warnings.end());
+  const std::string report = pipeline_report(plan, whole, options, told);
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", report));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
-  tell_of_earlier(folder, earlier, files.written());
-  for (const std::string& warning : whole.warnings) logging::warn("warning: {}", warning);
-  if (!whole.mixing_op.empty()) logging::warn("warning: {}", told_of_mixing(whole));
-  const std::string wrong = contradiction(plan.lower_bound, plan.times.makespan);
-  if (!wrong.empty()) logging::warn("warning: {}", wrong);
-  for (const std::string& warning : warnings) logging::warn("warning: {}", warning);
+  tell_of_earlier(folder, earlier, files.written(), options.model);
+  for (const std::string& warning : told) logging::warn("warning: {}", warning);
   if (common.json) {
     std::cout << report;
   } else if (!common.quiet) {

@@ -46,7 +46,8 @@ bool has_tried(const PipelinePlan& plan) {
   return plan.tried.size() > 1 || (plan.tried.size() == 1 && !plan.tried.front().why.empty());
 }
 
-Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
+Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
+                 const std::vector<std::string>& warnings = {}) {
   Json stages = Json::array();
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const ChunkPlan& chunk = plan.chunks[c];
@@ -80,6 +81,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
         {"lower_bound_seconds", plan.lower_bound},
         {"gap", plan.gap()},
         {"interrupted", plan.interrupted}}},
+      {"profile", whole.cluster.profile.name},
       {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
       {"pipeline",
        {{"stages", plan.form.stages},
@@ -113,6 +115,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
     report["training"] = Json::parse(training_json(
         work_of(plan, whole, options), plan.times.makespan, whole.cluster.device_count()));
   }
+  report["warnings"] = warnings;
   return report;
 }
 
@@ -243,6 +246,11 @@ std::string table_of(const Json& report) {
     rates = "  " + training_line(training_of_json(report.at("training").dump()), seconds, devices) +
             "\n";
   }
+  std::string warnings;
+  for (const Json& warning : report.value("warnings", Json::array())) {
+    warnings += "\nwarning: " + warning.get<std::string>();
+  }
+  if (!warnings.empty()) warnings += "\n";
   return report.at("model").at("name").get<std::string>() + " on " +
          cluster.at("name").get<std::string>() + ": " + counted(stages, "stage") + " of " +
          counted(devices / std::max<std::int64_t>(stages, 1), "device") + ", " +
@@ -252,7 +260,7 @@ std::string table_of(const Json& report) {
          ", of which stages wait for " + format_percent(pipeline.at("bubble_rate").get<double>()) +
          "; the fullest stage takes " +
          format_bytes(report.at("memory").at("peak_bytes").get<double>()) + " per device; " +
-         bound_text(cost) + "\n" + rates + whole_text(pipeline) + tried_text(pipeline);
+         bound_text(cost) + "\n" + rates + whole_text(pipeline) + tried_text(pipeline) + warnings;
 }
 
 }  // namespace
@@ -281,8 +289,9 @@ bool is_pipeline_report(const std::string& text) {
 }
 
 std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
-                            const PlanOptions& options) {
-  return report_json(plan, whole, options).dump(1, ' ', false, Json::error_handler_t::replace) +
+                            const PlanOptions& options, const std::vector<std::string>& warnings) {
+  return report_json(plan, whole, options, warnings)
+             .dump(1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
 

@@ -16,9 +16,9 @@ std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
 Result<std::string> pipeline_table_of_report(const std::string& text, const std::string& path);
 bool is_pipeline_report(const std::string& text);
 
-// report.json.
+// report.json, with what was warned of.
 std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
-                            const PlanOptions& options);
+                            const PlanOptions& options, const std::vector<std::string>& warnings);
 
 // What each chunk costs, term by term, and the step: a table, or JSON.
 std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,

@@ -81,7 +81,7 @@ class ChunkEvents {
         cost_(chunk.strategy_cost()),
         mesh_(chunk.planned->outcome.strategy.mesh),
         events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)),
-        begins_(phase_begins(graph_, cost_, events_)) {}
+        ends_(phase_ends(graph_, cost_, events_)) {}
 
   const Graph& graph() const { return graph_; }
   const StrategyCost& cost() const { return cost_; }
@@ -109,13 +109,12 @@ class ChunkEvents {
   // When the action begins in the chunk's own timeline, as chunk_cost() has it: what is fetched
   // ahead stands before it.
   Seconds begin_of(const StepAction& action, Seconds seconds) const {
-    if (!is_pass(action.phase)) return begins_.end;
+    if (!is_pass(action.phase)) return ends_.end();
     const auto pass = static_cast<std::size_t>(pass_of(action.micro_batch));
-    const Seconds backward = std::min(begins_.of_pass[pass].backward, begins_.end);
+    const Seconds backward = ends_.forward_end(pass);
     if (action.phase != StepPhase::kForward) return backward;
     // The first one is shorter by what was fetched while the stage waited for it.
-    if (action.micro_batch == 0) return backward - seconds;
-    return std::min(begins_.of_pass[pass].forward, begins_.end);
+    return action.micro_batch == 0 ? backward - seconds : ends_.forward_begin(pass);
   }
 
   PartOfPass part_of(const StepAction& action) const {
@@ -150,7 +149,7 @@ class ChunkEvents {
   const StrategyCost& cost_;
   const Mesh& mesh_;
   const std::vector<StepEvent> events_;
-  const PhaseBegins begins_;
+  const PhaseEnds ends_;
 };
 
 class PipelineTimeline {

@@ -154,10 +154,10 @@ std::string told_of_mixing(const Inputs& inputs) {
 }
 
 void tell_of_earlier(const std::string& folder, const std::string& earlier,
-                     const std::vector<std::string>& written) {
+                     const std::vector<std::string>& written, const std::string& model) {
   if (!earlier.empty()) logging::info("{}: {} that lay there is replaced", folder, earlier);
   std::string left;
-  for (const std::string& name : left_of_earlier_plan(folder, written)) {
+  for (const std::string& name : left_of_earlier_plan(folder, written, model)) {
     left += (left.empty() ? "" : ", ") + name;
   }
   if (left.empty()) return;

@@ -86,6 +86,6 @@ std::string told_of_mixing(const Inputs& inputs);
 
 // What was in the folder before, on stderr: a plan that is replaced, and what stays of it.
 void tell_of_earlier(const std::string& folder, const std::string& earlier,
-                     const std::vector<std::string>& written);
+                     const std::vector<std::string>& written, const std::string& model);
 
 }  // namespace autopar::cli

@@ -61,10 +61,18 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--annotate"},
-        "writes the model itself, not its training step; `autopar apply DIR/train.onnx --strategy "
-        "DIR/strategy.json --annotate` annotates that"));
+        "writes the model itself, not its training step; where that has one pass, `autopar apply "
+        "DIR/train.onnx --strategy DIR/strategy.json --cluster CLUSTER --annotate` annotates it"));
   }
   AUTOPAR_RETURN_IF_ERROR(check_stages(app, options));
+  for (const Searcher& searcher : searchers()) {
+    const bool is_asked = options.searcher.substr(0, options.searcher.find(':')) == searcher.name;
+    if (!is_asked || searcher.proves_bound) continue;
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--gap", "--without", "--trace"},
+                       std::string("goes with a searcher that proves a bound: auto, dp; ") +
+                           searcher.name + " proves none"));
+  }
   if (options.searcher == "propagate") return Ok{};
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));
@@ -201,7 +209,7 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   std::optional<StrategyFile> pins;
   // What must not be replaced, or cannot be written, is told before the search.
   AUTOPAR_RETURN_IF_ERROR(check_places(options));
-  AUTOPAR_RETURN_IF_ERROR(check_model_stays(options));
+  AUTOPAR_RETURN_IF_ERROR(check_reads_stay(options));
   if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);

@@ -90,7 +90,8 @@ std::string as_json(const IopddlProblem& file, const Solution& solution, double 
     if (c == '"' || c == '\\') name += '\\';
     name += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
   }
-  return "{\"name\": \"" + name + "\", \"cost\": " + number(solution.cost) +
+  return "{\"format\": \"autopar-solution\", \"version\": 1, \"name\": \"" + name +
+         "\", \"cost\": " + number(solution.cost) +
          ", \"lower_bound\": " + number(solution.lower_bound) +
          ", \"gap\": " + number(solution.gap()) +
          ", \"unlimited_lower_bound\": " + number(solution.unlimited_lower_bound) +

@@ -96,7 +96,8 @@ Check strategy_check(const PlanFile& file) {
 Check model_check(const PlanFile& file, const std::string& given) {
   const auto path = model_path_of_plan(given, file.path);
   if (!path) return {"model", Verdict::kAbsent, path.error().message};
-  if (!fs::exists(*path)) return {"model", Verdict::kAbsent, *path + " is not there"};
+  const auto missing = given.empty() ? Verdict::kAbsent : Verdict::kWrong;
+  if (!fs::exists(*path)) return {"model", missing, *path + " is not there"};
   return hash_check("model", read_file(*path), *path, file.metadata.model_sha256);
 }
 

@@ -128,6 +128,11 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options, CommonOptions& comm
                        "': pipeline_stage is a pin of `autopar search --train --stages`; the "
                        "strategy of a pipeline says it otherwise (step.stages)");
   }
+  if (file.batch.size > 0 && !options.train) {
+    options.training.batch = file.batch.size;
+    options.training.batch_dim = file.batch.dim;
+    options.training.data_inputs = file.batch.data_inputs;
+  }
   if (common.memory.empty() && file.memory_limit > 0) {
     common.memory = std::to_string(file.memory_limit);
   }

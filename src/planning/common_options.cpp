@@ -37,7 +37,11 @@ Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::st
                          "': expected NAME=VALUE with a positive number, as in "
                          "--dim batch=32");
     }
-    values[text.substr(0, equals)] = value;
+    const auto [known, is_new] = values.emplace(text.substr(0, equals), value);
+    if (!is_new && known->second != value) {
+      return usage_error("--dim '" + text + "': " + known->first + " is also given as " +
+                         std::to_string(known->second));
+    }
   }
   return values;
 }
@@ -51,7 +55,8 @@ Result<Bytes> parse_bytes(const std::string& text, const char* option) {
       {"TiB", 0x1p40}, {"K", 0x1p10}, {"M", 0x1p20},   {"G", 0x1p30},   {"T", 0x1p40},
       {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12}};
   const auto it = units.find(unit);
-  if (end == text.c_str() || it == units.end() || !(number > 0) || number * it->second > 9e18) {
+  if (end == text.c_str() || it == units.end() || !(number * it->second >= 1) ||
+      number * it->second > 9e18) {
     return usage_error(std::string(option) + " '" + text +
                        "': expected a size such as 80GiB, 512MiB or 24GB");
   }

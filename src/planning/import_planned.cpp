@@ -125,6 +125,8 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   if (options.train) return import_step(options, common, import_options, inputs);
   AUTOPAR_TRY(asked, import_options_of(options.training, common));
   asked.updates = options.updates;
+  const TrainingChoice& choice = options.training;
+  inputs.planned_batch = {choice.batch, choice.batch_dim, choice.data_inputs};
   return import_on_batch(options.model, asked);
 }
 

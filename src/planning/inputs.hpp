@@ -42,6 +42,7 @@ struct Inputs {
   bool has_whole_batch = false;  // training_bytes are of that, not of one pass
   std::string training;          // what it is made of: see training_json()
   std::int64_t batch = 0;
+  PlannedBatch planned_batch = {};    // of a model that is planned as it is, where one is asked for
   std::vector<PlanTrial> tried = {};  // where several numbers of passes, or recomputations, were
   std::string mixing_op = {};  // of several passes: why they are not a pass over the whole batch
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where

@@ -117,7 +117,8 @@ std::string end_of_search(const SearchRequest& request, const Report& report) {
   const SolveOptions& asked = request.solve;
   if (report.proven) return "proof";
   if (asked.gap > 0 && report.gap <= asked.gap && report.meshes_not_tried == 0) return "gap";
-  if (!report.interrupted) return "effort";
+  const bool is_cut_off = report.meshes_not_tried > 0 && asked.time_limit < kInfinity;
+  if (!report.interrupted && !is_cut_off) return "effort";
   return asked.stop != nullptr && asked.stop->load() ? "interrupt" : "time limit";
 }
 
@@ -178,7 +179,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
     if (outcome.searcher == s.name) report.bounded = s.proves_bound;
   }
   if (report.lower_bound <= 0 && report.seconds > 0) report.bounded = false;
-  if (report.bounded) report.ended_by = end_of_search(request, report);
+  if (report.bounded || report.interrupted) report.ended_by = end_of_search(request, report);
   report.memory = outcome.cost.memory;
   const auto peak = static_cast<std::size_t>(report.memory.time);
   if (peak < request.graph.ops.size()) report.memory_op = request.graph.ops[peak].name;

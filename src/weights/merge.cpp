@@ -75,7 +75,8 @@ Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& 
   for (const auto& entry : tensors) left.push_back(entry.first);
   if (!has_any && !tensors.empty()) {
     return input_error(model + ": has none of these weights: " + listed(left) +
-                       "; try --model with the model that they are of");
+                       "; try --model with the model that they are of, which has them as "
+                       "initializers; where they are its inputs, -o FILE.safetensors takes them");
   }
   if (!kept.empty()) {
     warnings.push_back("as " + model +
@@ -94,6 +95,11 @@ Status merge_into_model(StoredTensors tensors, const std::string& model, const s
   std::error_code ignored;
   if (fs::equivalent(model, file, ignored)) {
     return usage_error(file + ": is the model itself; merge into another file");
+  }
+  if (fs::exists(beside, ignored) && !fs::exists(file, ignored)) {
+    return input_error(beside.string() + ": is there, and " + file +
+                       ", whose weights would lie there, is not, so it is not replaced; move it "
+                       "away, or merge into another file");
   }
   AUTOPAR_TRY(weights, weights_of_model(std::move(tensors), model, moved.warnings));
   UnfinishedFiles files;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "weights/rank_files.hpp"
@@ -25,6 +26,33 @@ std::int64_t position_in(const StepPlace& place, std::int64_t rank) {
 
 Box box_on(const StepPlace& place, std::int64_t rank) {
   return box_of(place.value, *place.mesh, position_in(place, rank));
+}
+
+// Of a rank's file: where its slices begin, per value. Another layout may have slices of the same
+// shapes.
+constexpr const char* kSlices = "autopar.slices";
+
+std::string slices_text(const std::map<std::string, StepPlace>& places, std::int64_t rank) {
+  nlohmann::ordered_json slices = nlohmann::ordered_json::object();
+  for (const auto& [name, place] : places) slices[name] = box_on(place, rank).offset;
+  return slices.dump();
+}
+
+// Files of before they said so are taken by their shapes.
+Status check_slices(const SafetensorsFile& file, const std::string& path,
+                    const std::map<std::string, StepPlace>& places, std::int64_t rank) {
+  const auto said = file.metadata.find(kSlices);
+  if (said == file.metadata.end()) return Ok{};
+  const auto slices = nlohmann::json::parse(said->second, nullptr, false);
+  for (const SafetensorsEntry& entry : file.entries) {
+    const Shape expected = box_on(places.at(entry.name), rank).offset;
+    const nlohmann::json found =
+        slices.is_object() ? slices.value(entry.name, nlohmann::json()) : nlohmann::json();
+    if (found == nlohmann::json(expected)) continue;
+    return input_error(path + ": '" + entry.name + "' begins at " + found.dump() + " of the whole" +
+                       ", expected " + nlohmann::json(expected).dump() + kFilesOfAnotherPlan);
+  }
+  return Ok{};
 }
 
 // What each program reads that no other makes, and that is no data.
@@ -99,6 +127,7 @@ Result<SafetensorsFile> read_rank_file(const StepLayout& layout, const std::stri
     }
     found.insert(entry.name);
   }
+  AUTOPAR_RETURN_IF_ERROR(check_slices(file, path, expected, rank));
   for (const auto& [name, place] : expected) {
     if (found.count(name) != 0 || has_name(layout.roles.states, name)) continue;
     return input_error(path + ": lacks '" + name + "', which rank " + std::to_string(rank) +
@@ -158,15 +187,18 @@ class RankWriter {
  private:
   Status reserve(std::int64_t rank) {
     std::vector<SafetensorsEntry> entries;
-    for (const auto& [name, place] : layout_.of_rank[static_cast<std::size_t>(rank)]) {
+    const auto& places = layout_.of_rank[static_cast<std::size_t>(rank)];
+    for (const auto& [name, place] : places) {
       if (stored_.count(name) == 0) continue;
       entries.push_back({name, place.value.dtype, box_on(place, rank).extent});
     }
-    AUTOPAR_TRY(layout, layout_safetensors(
-                            std::move(entries),
-                            {{"autopar.rank", five_digits(rank)},
-                             {"autopar.world_size",
-                              five_digits(static_cast<std::int64_t>(layout_.of_rank.size()))}}));
+    AUTOPAR_TRY(
+        layout,
+        layout_safetensors(
+            std::move(entries),
+            {{"autopar.rank", five_digits(rank)},
+             {"autopar.world_size", five_digits(static_cast<std::int64_t>(layout_.of_rank.size()))},
+             {kSlices, slices_text(places, rank)}}));
     const std::string path = weights_file(folder_, rank);
     AUTOPAR_TRY(part, add_reserved(files_, path, layout.size));
     AUTOPAR_RETURN_IF_ERROR(write_bytes(part, 0, layout.head));

@@ -282,6 +282,34 @@ std::string to_text(const std::vector<StrategyFile::LevelFrom>& levels) {
   return text;
 }
 
+namespace {
+
+Result<PlannedBatch> batch_of(const Json& json) {
+  PlannedBatch batch;
+  AUTOPAR_TRY(size, json.find("size"));
+  if (!size) return json.expected("an object with a size");
+  AUTOPAR_TRY(samples, size->integer());
+  if (samples <= 0) return size->expected("a positive number of samples");
+  batch.size = samples;
+  AUTOPAR_TRY(dim, json.find("dim"));
+  if (dim) {
+    AUTOPAR_TRY(index, dim->integer());
+    if (index < 0) return dim->expected("a dimension, from 0 on");
+    batch.dim = static_cast<std::size_t>(index);
+  }
+  AUTOPAR_TRY(inputs, json.find("data_inputs"));
+  if (inputs) {
+    AUTOPAR_TRY(names, inputs->items());
+    for (const Json& name : names) {
+      AUTOPAR_TRY(text, name.text());
+      batch.data_inputs.push_back(text);
+    }
+  }
+  return batch;
+}
+
+}  // namespace
+
 Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(parsed, parse_json(text, path));
@@ -321,6 +349,11 @@ Result<StrategyFile> read_strategy(const std::string& path) {
     AUTOPAR_TRY(bytes, limit->integer());
     if (bytes < 0) return limit->expected("bytes");
     file.memory_limit = bytes;
+  }
+  AUTOPAR_TRY(batch, document.find("batch"));
+  if (batch) {
+    AUTOPAR_TRY(read, batch_of(*batch));
+    file.batch = std::move(read);
   }
   AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
   AUTOPAR_TRY(ops, document.find("ops"));

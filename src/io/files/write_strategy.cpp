@@ -107,6 +107,13 @@ std::string json_levels(const std::vector<StrategyFile::LevelFrom>& levels) {
   return text + "]";
 }
 
+std::string batch_json(const PlannedBatch& batch) {
+  std::string text = "{\"size\": " + std::to_string(batch.size);
+  if (batch.dim > 0) text += ", \"dim\": " + std::to_string(batch.dim);
+  if (!batch.data_inputs.empty()) text += ", \"data_inputs\": " + names_json(batch.data_inputs);
+  return text + "}";
+}
+
 // All ranks hold all of the model: one stage, one chunk.
 std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& cluster) {
   const Op* last = nullptr;
@@ -150,6 +157,7 @@ StrategyLines strategy_lines(const Graph& graph, const GraphRules& rules, const 
   }
   if (graph.has_passes()) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
+  if (origin.batch.size > 0) text += " \"batch\": " + batch_json(origin.batch) + ",\n";
   if (origin.memory_limit > 0) {
     text += " \"memory_limit_bytes\": " + std::to_string(origin.memory_limit) + ",\n";
   }

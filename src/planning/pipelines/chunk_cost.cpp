@@ -8,38 +8,43 @@
 
 namespace autopar {
 
-PhaseBegins phase_begins(const Graph& graph, const StrategyCost& cost,
-                         const std::vector<StepEvent>& events) {
-  PhaseBegins found(graph.passes);
+PhaseEnds phase_ends(const Graph& graph, const StrategyCost& cost,
+                     const std::vector<StepEvent>& events) {
+  PhaseEnds found(graph.passes);
   for (const StepEvent& event : events) found.add(event, graph, cost);
   return found;
 }
 
-void PhaseBegins::add(const StepEvent& event, const Graph& graph, const StrategyCost& cost) {
-  if (event.stream != StepEvent::Stream::kCompute) return;
-  const OpId op = when_of(cost.terms[event.term], graph);
+void PhaseEnds::add(const StepEvent& event, const Graph& graph, const StrategyCost& cost) {
+  const CostTerm& term = cost.terms[event.term];
+  const bool is_compute = event.stream == StepEvent::Stream::kCompute;
+  // Of an output, or what an op sends itself.
+  const bool is_awaited =
+      event.stream == StepEvent::Stream::kLink && (!term.op.valid() || !term.value.valid());
+  if ((!is_compute && !is_awaited) || event.pass == graph.passes) return;
+  const OpId op = when_of(term, graph);
   const Phase phase = op.valid() ? graph.op(op).phase : Phase::kForward;
   if (phase == Phase::kUpdate) return;
-  OfPass& of = of_pass[static_cast<std::size_t>(event.pass)];
-  Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
-  begin = std::min(begin, event.begin);
+  OfPass& of = of_pass_[static_cast<std::size_t>(event.pass)];
+  Seconds& end = phase == Phase::kForward ? of.forward : of.backward;
   end = std::max(end, event.begin + event.seconds);
+  if (!is_compute) return;
+  first_ = std::min(first_, event.begin);
+  end_ = std::max(end_, event.begin + event.seconds);
 }
 
 namespace {
 
 class PhaseSeconds {
  public:
-  PhaseSeconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& cost,
-               const std::vector<char>& weight_ops)
+  PhaseSeconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& cost)
       : graph_(request.graph),
         cost_(cost),
-        weight_ops_(weight_ops),
         passes_(static_cast<std::size_t>(request.graph.passes)),
-        begins_(request.graph.passes) {
+        ends_(request.graph.passes) {
     visit_step_events(graph_, cost_, mesh, request.cluster, request.updates,
                       [&](const StepEvent& event) { add(event); });
-    update_ = std::max(0.0, cost_.time() - begins_.end);
+    update_ = std::max(0.0, cost_.time() - ends_.end());
   }
 
   Seconds update() const { return update_; }
@@ -60,10 +65,8 @@ class PhaseSeconds {
   }
 
   ForwardLinks links(std::int64_t steady) const {
-    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links,
-                       {},
-                       begins_.of_pass[0].first(),
-                       room_to_fetch()};
+    ForwardLinks found{
+        passes_[static_cast<std::size_t>(steady)].links, {}, ends_.first_begin(), room_to_fetch()};
     for (std::size_t l = 0; l < kLinks; ++l) {
       found.fetching[l] = std::max(0.0, passes_[0].links[l] - found.of_pass[l]);
     }
@@ -72,31 +75,20 @@ class PhaseSeconds {
 
   PassSeconds of_pass(std::int64_t pass) const {
     const auto at = static_cast<std::size_t>(pass);
-    const Pass& of = passes_[at];
-    const std::vector<PhaseBegins::OfPass>& begins = begins_.of_pass;
-    const Seconds next = at + 1 < begins.size() ? begins[at + 1].first() : begins_.end;
-    const Seconds backward = std::min(begins[at].backward, next);
-    // Before compute can begin at all, the first pass waits for its first weights.
-    const Seconds begin = at == 0 ? 0 : begins[at].first();
     PassSeconds found;
-    found.forward = std::max(0.0, backward - begin);
-    found.backward = std::max(0.0, next - backward);
-    if (weight_ops_.empty()) return found;
-    const Seconds busy = of.inputs + of.weights;
-    found.weight_gradients = busy > 0 ? found.backward * of.weights / busy : 0;
-    found.input_gradients = std::max(0.0, found.backward - found.weight_gradients);
+    found.forward = ends_.forward_end(at) - ends_.forward_begin(at);
+    found.backward = ends_.backward_end(at) - ends_.forward_end(at);
     return found;
   }
 
  private:
   struct Pass {
-    Seconds inputs = 0, weights = 0;         // compute of the backward pass
     std::array<Seconds, kLinks> links = {};  // of the forward pass
   };
 
   void add(const StepEvent& event) {
     if (event.stream == StepEvent::Stream::kHost) return;
-    begins_.add(event, graph_, cost_);
+    ends_.add(event, graph_, cost_);
     const OpId op = when_of(cost_.terms[event.term], graph_);
     const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
     if (event.stream == StepEvent::Stream::kLink) {
@@ -104,17 +96,13 @@ class PhaseSeconds {
       if (event.pass == graph_.passes || phase == Phase::kBackward) return;
       Pass& of = passes_[static_cast<std::size_t>(event.pass)];
       of.links[static_cast<std::size_t>(event.link)] += event.alone;
-    } else if (phase == Phase::kBackward && !weight_ops_.empty()) {
-      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
-      (weight_ops_[op.index()] != 0 ? of.weights : of.inputs) += event.seconds;
     }
   }
 
   const Graph& graph_;
   const StrategyCost& cost_;
-  const std::vector<char>& weight_ops_;
   std::vector<Pass> passes_;
-  PhaseBegins begins_;
+  PhaseEnds ends_;
   Seconds update_ = 0;
 };
 
@@ -326,9 +314,58 @@ std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
   return weights;
 }
 
+namespace {
+
+// The op whose part of the backward pass a term is in: a value is handed on as its hub.
+OpId op_of_part(const CostTerm& term, const Graph& graph) {
+  const OpId maker = term.value.valid() ? graph.value(term.value).producer : OpId();
+  const bool is_made_there =
+      term.to_hub && maker.valid() && graph.op(maker).phase == Phase::kBackward;
+  return is_made_there ? maker : when_of(term, graph);
+}
+
+// Of the backward pass only what is in one of its parts, which are programs of their own.
+StrategyCost with_part(const StrategyCost& plan, const Graph& graph,
+                       const std::vector<char>& weight_ops, bool of_weights) {
+  StrategyCost part = plan;
+  std::erase_if(part.terms, [&](const CostTerm& term) {
+    const OpId op = op_of_part(term, graph);
+    const bool is_backward = op.valid() && graph.op(op).phase == Phase::kBackward;
+    return is_backward && (weight_ops[op.index()] != 0) != of_weights;
+  });
+  return part;
+}
+
+// How long the parts of a backward pass take to make hubs of what the chunk is handed once more:
+// they are handed it as the forward pass is.
+struct AgainSeconds {
+  Seconds of_inputs = 0, of_weights = 0;
+};
+AgainSeconds again_seconds(const StrategyCost& plan, const Graph& graph,
+                           const std::vector<char>& weight_ops) {
+  AgainSeconds again;
+  const std::vector<std::vector<Use>> uses = uses_of(graph);
+  for (const CostTerm& term : plan.terms) {
+    const bool is_handed = term.to_hub && !graph.value(term.value).producer.valid() &&
+                           graph.value(term.value).kind == ValueKind::kInput;
+    if (!is_handed || !term.op.valid() || graph.op(term.op).phase != Phase::kForward) continue;
+    bool of_inputs = false, of_weights = false;
+    for (const Use& use : uses[term.value.index()]) {
+      if (!use.op.valid() || graph.op(use.op).phase != Phase::kBackward) continue;
+      (!weight_ops.empty() && weight_ops[use.op.index()] != 0 ? of_weights : of_inputs) = true;
+    }
+    const Seconds once = term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
+    if (of_inputs) again.of_inputs += once;
+    if (of_weights) again.of_weights += once;
+  }
+  return again;
+}
+
+}  // namespace
+
 ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,
                      const std::vector<char>& weight_ops, ForwardLinks* links) {
-  const PhaseSeconds phases(request, mesh, plan, weight_ops);
+  const PhaseSeconds phases(request, mesh, plan);
   const std::int64_t passes = request.graph.passes;
   const std::int64_t steady = passes > 1 ? 1 : 0;
   ChunkCost cost;
@@ -337,6 +374,29 @@ ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const Strat
   cost.first = phases.of_pass(0);
   cost.last = phases.of_pass(passes - 1);
   cost.update = phases.update();
+  const AgainSeconds again = again_seconds(plan, request.graph, weight_ops);
+  if (weight_ops.empty()) {
+    for (PassSeconds* pass : {&cost.steady, &*cost.first, &*cost.last}) {
+      pass->backward += again.of_inputs;
+    }
+    return cost;
+  }
+  for (const bool of_weights : {false, true}) {
+    const StrategyCost part = with_part(plan, request.graph, weight_ops, of_weights);
+    const PhaseSeconds alone(request, mesh, part);
+    const auto take = [&](PassSeconds& whole, std::int64_t pass) {
+      (of_weights ? whole.weight_gradients : whole.input_gradients) = alone.of_pass(pass).backward;
+    };
+    take(cost.steady, steady);
+    take(*cost.first, 0);
+    take(*cost.last, passes - 1);
+  }
+  // A whole backward pass is both programs, one after the other.
+  for (PassSeconds* pass : {&cost.steady, &*cost.first, &*cost.last}) {
+    pass->input_gradients += again.of_inputs;
+    pass->weight_gradients += again.of_weights;
+    pass->backward = pass->input_gradients + pass->weight_gradients;
+  }
   return cost;
 }
 

@@ -36,26 +36,37 @@ struct ForwardLinks {
   double room_to_fetch = 1;
 };
 
-// When compute begins with the phases of each pass in a chunk's own timeline, and ends with the
-// last of them; infinity: never. The actions of a schedule are cut there.
-struct PhaseBegins {
-  explicit PhaseBegins(std::int64_t passes) : of_pass(static_cast<std::size_t>(passes)) {}
+// Where the phases of each pass end in a chunk's own timeline: with the last of their compute, or
+// of what is sent on of it. What a phase waits for first is its own. The actions of a schedule are
+// cut there.
+class PhaseEnds {
+ public:
+  explicit PhaseEnds(std::int64_t passes) : of_pass_(static_cast<std::size_t>(passes)) {}
   void add(const StepEvent& event, const Graph& graph, const StrategyCost& cost);
 
+  Seconds forward_begin(std::size_t pass) const { return pass == 0 ? 0 : backward_end(pass - 1); }
+  Seconds forward_end(std::size_t pass) const {
+    return std::max(of_pass_[pass].forward, forward_begin(pass));
+  }
+  Seconds backward_end(std::size_t pass) const {
+    return std::max(of_pass_[pass].backward, forward_end(pass));
+  }
+  Seconds end() const { return end_; }            // of compute before the update
+  Seconds first_begin() const { return first_; }  // of compute; infinity: there is none
+
+ private:
   struct OfPass {
-    Seconds forward = kInfinity, backward = kInfinity;
-    Seconds first() const { return std::min(forward, backward); }
+    Seconds forward = 0, backward = 0;
   };
-  std::vector<OfPass> of_pass;
-  Seconds end = 0;
+  std::vector<OfPass> of_pass_;
+  Seconds end_ = 0, first_ = kInfinity;
 };
-PhaseBegins phase_begins(const Graph& graph, const StrategyCost& cost,
-                         const std::vector<StepEvent>& events);
+PhaseEnds phase_ends(const Graph& graph, const StrategyCost& cost,
+                     const std::vector<StepEvent>& events);
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
-// them: a phase of a pass ends where compute begins with the next one, and the first begins with
-// the step. `weight_ops`: of W, per op;
-// a backward pass in two parts takes as long as one. `links`: null, not asked for.
+// them (PhaseEnds). `weight_ops`: of W, per op; a backward pass in two parts takes as long as these
+// do, each alone, as they are programs of their own. `links`: null, not asked for.
 ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops,
                      ForwardLinks* links = nullptr);
 ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,

@@ -33,6 +33,7 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
       seconds_(seconds),
       unit_cuts_(like_cuts(step, search.options.updates)),
       kernels_of_step_(kernels_of(step)),
+      decides_(deciding_ops(step, search.options.updates)),
       always_(unit_cuts_),
       narrow_(places_for(1)) {}
 
@@ -42,11 +43,10 @@ void PipelineBounds::add_places(const std::vector<OpId>& cuts) {
 }
 
 CutPlaces PipelineBounds::places_for(std::size_t chunks) const {
-  const std::string& updates = search_.options.updates;
   CutPlaces places;
-  places.ops = cut_places(step_, static_cast<int>(chunks), seconds_, updates);
+  places.ops = cut_places(step_, static_cast<int>(chunks), seconds_, search_.options.updates);
   // What each chunk makes that reads it counts in none of them.
-  places.add(always_, unit_cuts_, seconds_, deciding_ops(step_, updates));
+  places.add(always_, unit_cuts_, seconds_, decides_);
   return places;
 }
 

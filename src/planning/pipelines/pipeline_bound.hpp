@@ -174,6 +174,7 @@ class PipelineBounds {
   bool has_other_kinds(double first, double units) const;
   // The plans of a chunk's units, the first of which is the `first` of the step.
   Result<HintedParts> parts_of(const Weighting& least, double first, const UnitMix& mix) const;
+  std::optional<OpId> first_own_op(OpId from) const;
   // The plans of the usual units that are known, of those on a mesh where one is given; as many are
   // found as that takes.
   Result<std::vector<UnitPlan>> plans_of(const Weighting& weighting, const MixAsked& asked,
@@ -212,8 +213,9 @@ class PipelineBounds {
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
   const std::shared_ptr<const KernelsByOp> kernels_of_step_;
-  std::vector<OpId> always_;  // the ends of units, and cuts that are given
-  CutPlaces narrow_;          // those of one chunk
+  const std::vector<OpId> decides_;  // deciding_ops()
+  std::vector<OpId> always_;         // the ends of units, and cuts that are given
+  CutPlaces narrow_;                 // those of one chunk
   mutable std::mutex places_mutex_;
   mutable std::map<std::size_t, CutPlaces> places_;  // by chunks, of those that were asked for
   std::mutex mutex_;         // for what is found when it is asked for: all from here on

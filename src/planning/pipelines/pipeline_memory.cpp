@@ -285,6 +285,14 @@ Result<std::vector<UnitPlan>> PipelineBounds::plans_of(const Weighting& weightin
   return plans;
 }
 
+// From there on the first one that is in no other chunk: some are in each chunk that reads them.
+std::optional<OpId> PipelineBounds::first_own_op(OpId from) const {
+  for (std::size_t o = from.index(); o < step_.ops.size(); ++o) {
+    if (step_.ops[o].phase == Phase::kForward && decides_[o] == OpId(o)) return OpId(o);
+  }
+  return std::nullopt;
+}
+
 // Units of other kinds take what they have at the prices of the usual ones, on the same mesh. Where
 // they repeat differently those that repeat more come first: what they make again is then made
 // when the others have let go of what they keep.
@@ -334,7 +342,8 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
   hinted.recompute = {{"", level_of(mix.smaller)}};
   if (repeats_first) {
     const auto next = static_cast<std::size_t>(std::ceil(until));
-    hinted.recompute.emplace_back(step_.op(units_.cuts.at(next - 1)).name, level_of(mix.larger));
+    const std::optional<OpId> from = first_own_op(units_.cuts.at(next - 1));
+    if (from) hinted.recompute.emplace_back(step_.op(*from).name, level_of(mix.larger));
   }
   hinted.chosen = chosen_of(units_, [head, tail, until](const StepUnits::Place& place) {
     return (static_cast<double>(place.unit) < until ? head : tail)[place.kind].get();

@@ -28,11 +28,17 @@ using tuning::outer::kUnlikely;
 // More than any plan takes.
 constexpr Bytes kAllMemory = Bytes{1} << 50;
 
+// What is of use of what is found: plans that hold no more and are faster.
+struct Wanted {
+  Bytes room = kAllMemory;
+  Seconds cutoff = kInfinity;
+};
+
 class Pipelines {
  public:
   Pipelines(const std::optional<StrategyFile>& pins, const CommonOptions& common,
-            std::chrono::steady_clock::time_point begin, PhaseClock& clock)
-      : pins_(pins), common_(common), begin_(begin), clock_(clock) {}
+            std::chrono::steady_clock::time_point begin, PhaseClock& clock, Wanted wanted = {})
+      : pins_(pins), common_(common), begin_(begin), clock_(clock), wanted_(wanted) {}
 
   // The form that is likely to be fastest goes on: by searches of units to an estimate and to a
   // better bound, and then to a plan, until no other can have a faster one, or is likely to
@@ -69,6 +75,7 @@ class Pipelines {
     AUTOPAR_RETURN_IF_ERROR(raise_bound());
     tell_of_left();
     if (best_.single) AUTOPAR_RETURN_IF_ERROR(plan_on_finer_meshes());
+    if (best_.pipeline && step_of_best_->is_small()) AUTOPAR_RETURN_IF_ERROR(move_cuts());
     return taken();
   }
 
@@ -249,6 +256,16 @@ class Pipelines {
     return Ok{};
   }
 
+  // Of small steps, whose chunks are planned soon: estimates by units say less there.
+  Status move_cuts() {
+    AUTOPAR_TRY(moved, step_of_best_->with_moved_cuts(form_of_best_, std::move(*best_.pipeline)));
+    PipelineTrial& trial = tried_[trial_of_best_];
+    trial.seconds = moved.times.makespan;
+    trial.peak_bytes = moved.peak_bytes;
+    best_.pipeline = std::move(moved);
+    return Ok{};
+  }
+
   // Where stages have several chunks their plans take longer than units say: at least as much as
   // those that did least. Of small steps what lies between units may take any part of the time.
   void learn_from(const FormCandidate& planned, Seconds takes) {
@@ -305,7 +322,7 @@ class Pipelines {
       if (!planned) return note(form, planned.error());
       const Seconds time = planned->outcome.cost.time();
       tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
-      if (time >= best_time()) return Ok{};
+      if (time >= best_time() || tried_.back().peak_bytes > wanted_.room) return Ok{};
       best_.single.emplace(std::move(*planned));
       best_.pipeline.reset();
       best_.inputs = step.asked().inputs;
@@ -318,9 +335,12 @@ class Pipelines {
     if (!plan) return note(form, plan.error());
     if (!step.is_small()) learn_from(candidate, plan->times.makespan);
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
-    if (plan->times.makespan < best_time()) {
+    if (plan->times.makespan < best_time() && plan->peak_bytes <= wanted_.room) {
       best_.pipeline = std::move(*plan);
       best_.single.reset();
+      form_of_best_ = candidate;
+      step_of_best_ = &step;
+      trial_of_best_ = tried_.size() - 1;
       best_.inputs = step.asked().inputs;
     }
     return Ok{};
@@ -337,7 +357,7 @@ class Pipelines {
 
   Seconds best_time() const {
     if (best_.single) return best_.single->outcome.cost.time();
-    return best_.pipeline ? best_.pipeline->times.makespan : kInfinity;
+    return best_.pipeline ? best_.pipeline->times.makespan : wanted_.cutoff;
   }
 
   // Each reason once, with the first form that has it; of many only the first, which are those of
@@ -377,6 +397,7 @@ class Pipelines {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
+  const Wanted wanted_;
   const std::shared_ptr<UnitShelf> shelf_ =
       std::make_shared<UnitShelf>(tuning::units::kBytesAtHand);
   std::vector<std::unique_ptr<PipelineStep>> steps_;  // by numbers of micro-batches
@@ -387,7 +408,10 @@ class Pipelines {
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
   PipelineStep* step_of_single_ = nullptr;  // of best_.single
-  bool is_one_ = false;                     // one form alone was asked for
+  PipelineStep* step_of_best_ = nullptr;    // of best_.pipeline
+  FormCandidate form_of_best_;
+  std::size_t trial_of_best_ = 0;
+  bool is_one_ = false;  // one form alone was asked for
   std::vector<PipelineTrial> tried_;
 };
 
@@ -488,8 +512,9 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   const std::string updates = again.front().options.updates;
   CommonOptions without_limit = common;
   without_limit.memory = std::to_string(kAllMemory);
-  auto other = Pipelines(pins, without_limit, begin, clock).run(std::move(again));
-  const bool fits = other && other->pipeline && peak_of(*other) <= room;
+  const Wanted wanted{room, best ? time_of(*best) : kInfinity};
+  auto other = Pipelines(pins, without_limit, begin, clock, wanted).run(std::move(again));
+  const bool fits = other && other->pipeline;
   if (fits) {  // what is fetched ahead has the room that the limit leaves
     AUTOPAR_RETURN_IF_ERROR(reprice(updates, room, *other));
   }

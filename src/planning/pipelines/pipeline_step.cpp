@@ -7,12 +7,10 @@
 #include "autopar/report.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/moved_cuts.hpp"
-#include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/read_as_made.hpp"
 #include "planning/pipelines/room.hpp"
-#include "stages/crossing.hpp"
 #include "support/parallel.hpp"
 
 namespace autopar {
@@ -22,6 +20,7 @@ namespace {
 using tuning::outer::kFarAbove;
 using tuning::outer::kHopeless;
 using tuning::outer::kOpenGain;
+using tuning::outer::kPromising;
 using tuning::outer::kSingleGap;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
@@ -167,14 +166,19 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
 
 Result<PipelinePlan> PipelineStep::plan_by_cuts(const FormCandidate& candidate, Seconds cutoff) {
   auto best = plan_by_ends(candidate, cutoff);
-  const bool may_fit = cutoff == kInfinity || is_small();
+  const bool is_worth_it = is_small() || promises(candidate, cutoff);
   const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)
-                           : best.error().code == ErrorCode::kInfeasible && may_fit;
+                           : best.error().code == ErrorCode::kInfeasible && is_worth_it;
   if (candidate.is_pinned || !is_far || search_.is_over()) return best;
   auto other =
       plan_without_memory(candidate, best ? std::min(cutoff, best->times.makespan) : cutoff);
   if (other && (!best || other->times.makespan < best->times.makespan)) return other;
   return best;
+}
+
+// Whether a form whose first cuts do not fit is worth others, beside a plan that takes `cutoff`.
+bool PipelineStep::promises(const FormCandidate& candidate, Seconds cutoff) {
+  return cutoff == kInfinity || candidate.likely() < (1 - kPromising) * cutoff;
 }
 
 // Cut as if there was no memory limit. Errors: it is cut so anyway, or there is no plan.
@@ -242,30 +246,11 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     for (const std::vector<OpId>& cuts : others) try_other(cuts, passes);
   }
   // A larger step has its plan by then, or one of another form is as good.
-  if (is_small() ? best || fits_no_plan() : fits_no_plan() && cutoff == kInfinity) {
+  if (is_small() ? best || fits_no_plan() : fits_no_plan() && promises(candidate, cutoff)) {
     const auto even = balanced_by_memory(candidate);
     if (even) try_other(*even, seconds);
   }
   return best;
-}
-
-// Where chunks hold alike much, by all that is stored and kept of their ops.
-Result<std::vector<OpId>> PipelineStep::balanced_by_memory(const FormCandidate& candidate) const {
-  const OpBytes bytes = bytes_of_ops(step_, search_.options.updates);
-  const std::size_t ops = step_.ops.size();
-  std::vector<double> stored(ops + 1), kept(ops + 1);
-  for (std::size_t o = 0; o < ops; ++o) {
-    stored[o + 1] = stored[o] + bytes.stored[o];
-    kept[o + 1] = kept[o] + bytes.kept[o];
-  }
-  const InFlight flying = in_flight(candidate.schedule);
-  const auto held = [&](std::size_t chunk, OpId from, OpId to) {
-    const std::size_t begin = from.index(), end = to.valid() ? to.index() : ops;
-    return stored[end] - stored[begin] +
-           static_cast<double>(flying.of_chunk[chunk]) * (kept[end] - kept[begin]);
-  };
-  const std::vector<Seconds> none(ops, 0);
-  return balanced_by(candidate, {none, none, none, none}, held);
 }
 
 // Then by what the chunks' plans take, as long as that promises more than tuning::outer::kGain.
@@ -285,46 +270,6 @@ Result<PipelinePlan> PipelineStep::plan_from(Cut cut, const FormCandidate& candi
     cuts = std::move(next);
   }
   return best;
-}
-
-// `memory`: what memory adds to chunks.
-Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
-                                               const OpSeconds& seconds,
-                                               const ChunkSeconds& memory) const {
-  AUTOPAR_TRY(cuts, balanced_by(candidate, seconds, memory));
-  return moved_by(candidate, std::move(cuts), seconds, memory);
-}
-
-Result<std::vector<OpId>> PipelineStep::balanced_by(const FormCandidate& candidate,
-                                                    const OpSeconds& seconds,
-                                                    const ChunkSeconds& memory) const {
-  const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
-  return balanced_cuts(step_, static_cast<int>(chunks), bounds_.places_of(candidate.schedule).ops,
-                       seconds, sent_per_s(candidate), search_.options.updates, memory);
-}
-
-double PipelineStep::sent_per_s(const FormCandidate& candidate) const {
-  return tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s;
-}
-
-// Moved one by one from those that balance the chunks.
-Result<std::vector<OpId>> PipelineStep::moved_by(const FormCandidate& candidate,
-                                                 std::vector<OpId> cuts, const OpSeconds& seconds,
-                                                 const ChunkSeconds& memory) const {
-  std::vector<std::vector<OpId>> starts = bounds_.cuts_alike(candidate.schedule, cuts);
-  starts.insert(starts.begin(), std::move(cuts));
-  PipelineSchedule schedule = candidate.schedule;
-  add_updates(schedule, false);
-  // Where little is sent, what balances compute is the better start.
-  const auto devices = static_cast<double>(candidate.stage.device_count());
-  const std::vector<OpId>& places = bounds_.places_of(candidate.schedule).ops;
-  AUTOPAR_TRY(balanced, moved_cuts(schedule, places, starts, seconds, memory, {}, devices));
-  starts.insert(starts.begin(), std::move(balanced));
-  std::vector<Seconds> sending;
-  for (const Bytes bytes : bytes_crossing(step_, search_.options.updates)) {
-    sending.push_back(static_cast<double>(bytes) / sent_per_s(candidate));
-  }
-  return moved_cuts(schedule, places, std::move(starts), seconds, memory, sending, devices);
 }
 
 // Per op its chunk of these cuts.
@@ -393,34 +338,6 @@ Result<Seconds> PipelineStep::time_by(const PipelinePlan& plan, const std::vecto
   }
   AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
   return times.makespan;
-}
-
-// Where the user says where chunks begin.
-Result<std::optional<std::vector<OpId>>> PipelineStep::given_cuts(const PipelineForm& form,
-                                                                  std::size_t chunks) const {
-  const std::string& names = search_.options.cuts;
-  if (!names.empty()) {
-    AUTOPAR_TRY(cuts, named_cuts(names, search_.whole.model, step_, chunks));
-    return std::optional(std::move(cuts));
-  }
-  if (!search_.pins || search_.pins->stage_of_ops.empty()) {
-    return std::optional<std::vector<OpId>>();
-  }
-  AUTOPAR_TRY(cuts, pinned_cuts(form));
-  return std::optional(std::move(cuts));
-}
-
-// As pins say, by names of ops of the model or of what import made of them.
-Result<std::vector<OpId>> PipelineStep::pinned_cuts(const PipelineForm& form) const {
-  const StrategyFile& pins = *search_.pins;
-  if (form.chunks_per_stage > 1) {
-    return usage_error(pins.path + ": pipeline_stage goes with one chunk per stage, and " +
-                       to_text(form) + " is asked for");
-  }
-  AUTOPAR_TRY(stages, pinned_stages(pins, search_.whole.model, step_));
-  auto cuts = cuts_of_stages(step_, stages, static_cast<int>(form.stages), search_.options.updates);
-  if (!cuts) return input_error(pins.path + ": " + cuts.error().message);
-  return cuts;
 }
 
 Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
@@ -552,7 +469,8 @@ Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   // The bound is about its plans, and these meshes are few.
   if (options.searcher == "auto") options.searcher = "dp";
   OtherPlan other;
-  if (!finer) other = [this](Planned best) { return better_of_units(std::move(best)); };
+  if (!finer && step_.has_passes())
+    other = [this](Planned best) { return better_of_units(std::move(best)); };
   return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,
                        search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0},
                        other);

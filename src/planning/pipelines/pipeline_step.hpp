@@ -52,6 +52,9 @@ class PipelineStep {
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  // That plan, or one of the same form whose cuts were moved, one by one, where that is faster.
+  // Each is planned, so this is for small steps. Errors: of the searches.
+  Result<PipelinePlan> with_moved_cuts(const FormCandidate& candidate, PipelinePlan best);
   // Of the form of one stage; `finer`: on the meshes of a search without stages, unless others are
   // asked for (kInfeasible). Errors: of the search.
   Result<Planned> plan_single(Seconds cutoff, bool finer);
@@ -75,6 +78,7 @@ class PipelineStep {
   Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);
   Result<PipelinePlan> plan_by_cuts(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff);
+  static bool promises(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, UnitEnds ends);
   // Cuts by what ops take and memory adds.
@@ -96,6 +100,7 @@ class PipelineStep {
   Result<std::vector<OpId>> balanced_by_memory(const FormCandidate& candidate) const;
   Result<std::vector<OpId>> moved_by(const FormCandidate& candidate, std::vector<OpId> cuts,
                                      const OpSeconds& seconds, const ChunkSeconds& memory) const;
+  std::vector<OpId> cuts_of_plan(const PipelinePlan& plan) const;
   double sent_per_s(const FormCandidate& candidate) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
   std::vector<ChunkCost> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,

@@ -124,7 +124,7 @@ void LimitedSearch::find_plans() {
   if (budget_.patient || std::exchange(has_plans_, true)) return;
   if (pricer_ == nullptr) return solve_relaxed(To::kPrices);
   combine();
-  if (race_.runs(SolveStage::kMix) && !race_.closed()) {
+  if (race_.runs(SolveStage::kMix) && !race_.closed() && !priced_.met.empty()) {
     const Noted noted(race_, "mix");
     mix_labellings(all_, pricer_->rows(), priced_, race_);
   }
@@ -138,6 +138,8 @@ void LimitedSearch::find_plans() {
 void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
   if (!race_.runs(SolveStage::kColumns) || race_.closed()) return;
+  // Where the work was up before anything was met.
+  if (priced_.met.empty() && all_.best().empty()) return;
   const Noted noted(race_, "columns");
   // A plan that is far from the bound says little about what the prices favour.
   const bool far = race_.below() - race_.bound > effort::columns::kNear * race_.bound;
