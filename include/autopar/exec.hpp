@@ -184,6 +184,10 @@ struct RunRequest {
   // As jumps_of gives them: elements that OutputComparison::excused_elements counts are no failure.
   // Outputs that are not here have no excuse.
   std::map<std::string, std::string> jumps = {};
+  // Of the next value of what Adam trains, the output that is the next mean of its gradient. Adam
+  // divides by the gradient's size, so of one that is nothing but rounding the sign is left: such
+  // elements are no failure either. Those that are not here have no such excuse.
+  std::map<std::string, std::string> gradients = {};
   // As coarser_types_of gives them: these outputs agree as what is calculated in that type does.
   std::map<std::string, DType> coarser_types = {};
   // A collective fails and names the ranks that are missing when for so long nothing has happened

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "autopar/errors.hpp"
 #include "autopar/files.hpp"
@@ -76,6 +77,27 @@ std::string text_at(const nlohmann::json& document, const char* pointer) {
 
 }  // namespace
 
+namespace {
+
+// What is written beside the plan, from the plan's own files and from each other.
+Status check_apart(const PlanOptions& options) {
+  std::set<fs::path> taken;
+  std::error_code ignored;
+  for (const char* name :
+       {"report.json", "strategy.json", "plan.onnx", kStepFile, kTrainingFile, "schedule.csv"}) {
+    taken.insert(fs::weakly_canonical(fs::path(output_folder(options)) / name, ignored));
+  }
+  for (const std::string& file : {options.timeline_file, options.dump_file}) {
+    if (file.empty() || taken.insert(fs::weakly_canonical(file, ignored)).second) continue;
+    return usage_error(file +
+                       ": is written already, as a file of the plan or by another option; "
+                       "try another place");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Status check_places(const PlanOptions& options) {
   const std::string folder = output_folder(options);
   Status writable = check_folder_writable(folder);
@@ -86,7 +108,7 @@ Status check_places(const PlanOptions& options) {
   for (const std::string& file : {options.timeline_file, options.dump_file}) {
     AUTOPAR_RETURN_IF_ERROR(check_writable(file));
   }
-  return Ok{};
+  return check_apart(options);
 }
 
 Status check_reads_stay(const PlanOptions& options) {

@@ -67,6 +67,21 @@ void add_properties(const RunOptions& options, const std::vector<PlanFile>& file
   }
 }
 
+// What Adam divides by the size of its gradient, and the mean of that, by the names of training.
+void add_gradients(const TrainingRoles& roles, RunRequest& request) {
+  if (roles.optimizer != "adam" && roles.optimizer != "adamw") return;
+  const auto add = [&](const std::string& name, const std::string& parameter) {
+    const std::string mean = "adam.m." + parameter;
+    if (!has_name(roles.states, mean)) return;
+    request.gradients[next_name(name)] = next_name(mean);
+  };
+  for (const std::string& parameter : roles.parameters) add(parameter, parameter);
+  for (const std::string& state : roles.states) {
+    const std::string copied = roles.copied_by(state);
+    if (!copied.empty()) add(state, copied);
+  }
+}
+
 // The model to compare with, and what it tells of inputs and outputs; where there is none or it
 // cannot be read, the programs tell. A program that somebody wrote may have no model.
 Status add_model(const RunOptions& options, const std::string& given,
@@ -176,6 +191,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
   AUTOPAR_RETURN_IF_ERROR(add_reference(options, files, dims, request));
   AUTOPAR_TRY(roles, roles_of(files, options.updates));
+  if (!options.strict) add_gradients(roles, request);
   if (roles.learning_rate != 0) {
     request.distributions["learning_rate"] = {.mean = roles.learning_rate, .deviation = 0};
   }

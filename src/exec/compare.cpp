@@ -117,7 +117,8 @@ void for_each_magnitude(const Tensor& tensor, const Tensor* before, std::size_t 
 }  // namespace
 
 Difference compare(const void* found, const void* expected, std::size_t count,
-                   const Criterion& criterion, const void* before) {
+                   const Criterion& criterion, const void* before,
+                   const std::vector<char>* of_rounding) {
   return with_reader(criterion.dtype, [&](auto read) {
     Difference result;
     const double floor = kLeastOfLargest * criterion.largest;
@@ -125,9 +126,16 @@ Difference compare(const void* found, const void* expected, std::size_t count,
     for (std::size_t i = 0; i < count; ++i) {
       const auto element = static_cast<double>(read(expected, i));
       const double was = before == nullptr ? 0 : static_cast<double>(read(before, i));
-      compare_element(i, read(found, i), read(expected, i), criterion.allowed(element, was), floor,
-                      result);
       const double difference = element - static_cast<double>(read(found, i));
+      double allowed = criterion.allowed(element, was);
+      const bool is_excused = of_rounding != nullptr && (*of_rounding)[i] != 0 &&
+                              std::abs(difference) > allowed &&
+                              std::abs(difference) <= criterion.allowed_of_rounding();
+      if (is_excused) {
+        ++result.of_rounding;
+        allowed = criterion.allowed_of_rounding();
+      }
+      compare_element(i, read(found, i), read(expected, i), allowed, floor, result);
       const double scale = element - was;
       if (std::isfinite(difference)) result.squares += difference * difference;
       if (std::isfinite(scale)) result.scale_squares += scale * scale;
@@ -179,6 +187,7 @@ void merge(Difference& into, const Difference& other) {
   into.elements += other.elements;
   into.disagreeing += other.disagreeing;
   into.nans += other.nans;
+  into.of_rounding += other.of_rounding;
   into.squares += other.squares;
   into.scale_squares += other.scale_squares;
   if (into.first.empty()) into.first = other.first;

@@ -82,6 +82,12 @@ Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales, DType
   return criterion;
 }
 
+double rounding_of_gradient(double typical, DType calculated_in) {
+  const double unit = relative_unit(DType::kFloat32);
+  return typical *
+         (is_half(calculated_in) ? kSumUnits * relative_unit(calculated_in) : kResultUnits * unit);
+}
+
 double Criterion::allowed(double expected, double was) const {
   const double in_value = tolerance.atol + tolerance.rtol * std::abs(expected);
   if (!is_next_value) return in_value;

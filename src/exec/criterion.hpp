@@ -64,6 +64,12 @@ inline constexpr double kHalfJumpOfLargest = 1.0 / 5;
 inline constexpr double kHalfJumpOfElements = 1;
 inline constexpr double kHalfJumpPart = 1.0 / 16;
 
+// --- Adam's steps. It divides the mean of the gradient by the root of the mean of its square, so
+// an element whose gradient is nothing but rounding takes a step of any sign. That is where the
+// mean is less than kResultUnits of its median magnitude in float32, behind 16-bit types than
+// kSumUnits of theirs; and it may be off by so much of the tensor's largest change:
+inline constexpr double kChangeOfSign = 2;
+
 // --- Only for what is shown.
 
 // A part of the largest expected element, as which a smaller one counts in relative errors: near
@@ -107,6 +113,8 @@ struct Criterion {
 
   // How far an element may be off. `was`: before the step, where it is a next value.
   double allowed(double expected, double was) const;
+  // The same where the gradient is nothing but rounding.
+  double allowed_of_rounding() const { return kChangeOfSign * scale; }
   std::string reason() const;
 };
 
@@ -116,6 +124,9 @@ struct Criterion {
 // absolute tolerance is then that of sums in that type.
 Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales,
                        DType calculated_in = DType::kFloat64);
+
+// Below this a mean of a gradient is nothing but rounding. `typical`: its median magnitude.
+double rounding_of_gradient(double typical, DType calculated_in);
 
 // The relative spacing of a floating-point type's numbers.
 double relative_unit(DType dtype);

@@ -1,6 +1,7 @@
 #include "exec/verdict.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "exec/blocks.hpp"
 
@@ -59,6 +60,23 @@ std::map<std::string, Scales> scales_of(const ExpectedTensors& tensors) {
   return all;
 }
 
+// Of a rank's slice, which elements have a gradient that is nothing but rounding.
+std::vector<char> rounded_elements(const ExpectedTensor& expected, const BoundaryValue& output,
+                                   const RankPlace& place, const Shape& local) {
+  const Tensor& mean = *expected.gradient;
+  const Slice slice(mean, output.spec, place.program->mesh, place.position);
+  Tensor part;
+  part.dtype = mean.dtype;
+  part.shape = local;
+  const auto* bytes = static_cast<const char*>(slice.data());
+  part.bytes.assign(bytes, bytes + element_count(local) * size_of(mean.dtype));
+  std::vector<char> of_rounding;
+  for (const double element : reals_of(part)) {
+    of_rounding.push_back(std::abs(element) < expected.rounding ? 1 : 0);
+  }
+  return of_rounding;
+}
+
 }  // namespace
 
 ExpectedTensors expect(const RunRequest& request, const std::map<std::string, Tensor>& tensors,
@@ -81,6 +99,17 @@ ExpectedTensors expect(const RunRequest& request, const std::map<std::string, Te
                      coarser == request.coarser_types.end() ? dtype : coarser->second);
     const auto jump = request.jumps.find(name);
     if (jump != request.jumps.end()) expected.criterion.jump = jump->second;
+    const auto gradient = request.gradients.find(name);
+    const auto mean =
+        gradient == request.gradients.end() ? tensors.end() : tensors.find(gradient->second);
+    if (mean == tensors.end() || !is_floating(mean->second.dtype) ||
+        mean->second.shape != expected.tensor->shape) {
+      continue;
+    }
+    expected.gradient = &mean->second;
+    expected.rounding =
+        rounding_of_gradient(typical_magnitude(mean->second),
+                             coarser == request.coarser_types.end() ? dtype : coarser->second);
   }
   return result;
 }
@@ -112,9 +141,14 @@ RankDifference compare_output(const RankPlace& place, const BoundaryValue& outpu
     if (at->second.before != nullptr) {
       before.emplace(*at->second.before, output.spec, place.program->mesh, place.position);
     }
-    difference = compare(found.GetTensorRawData(), slice.data(),
-                         static_cast<std::size_t>(element_count(local)), at->second.criterion,
-                         before ? before->data() : nullptr);
+    std::vector<char> of_rounding;
+    if (at->second.gradient != nullptr) {
+      of_rounding = rounded_elements(at->second, output, place, local);
+    }
+    difference =
+        compare(found.GetTensorRawData(), slice.data(),
+                static_cast<std::size_t>(element_count(local)), at->second.criterion,
+                before ? before->data() : nullptr, of_rounding.empty() ? nullptr : &of_rounding);
   };
   against(expected.model, "model", result.from_model);
   against(expected.data, "data", result.from_data);
@@ -147,6 +181,10 @@ OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
     const Criterion& criterion = (expected.*source.tensors).at(output.name).criterion;
     row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
     if (row.criterion.empty()) row.criterion = criterion.reason();
+    if (all.of_rounding > 0) {
+      row.excused_elements = std::max(row.excused_elements, all.of_rounding);
+      row.jump = "the size of a gradient that is nothing but rounding";
+    }
     if (all.disagreeing == 0) continue;
     if (is_excused(all, criterion)) {
       row.excused_elements = std::max(row.excused_elements, all.disagreeing);

@@ -17,6 +17,9 @@ struct ExpectedTensor {
   const Tensor* tensor = nullptr;
   // The input whose next value it is; null: there is none. It outlives this.
   const Tensor* before = nullptr;
+  // The next mean of its gradient, by whose size it is divided; null: it is not. It outlives this.
+  const Tensor* gradient = nullptr;
+  double rounding = 0;  // below this the mean is nothing but rounding
   Criterion criterion;
 };
 using ExpectedTensors = std::map<std::string, ExpectedTensor>;

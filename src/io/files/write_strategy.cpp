@@ -116,13 +116,17 @@ std::string batch_json(const PlannedBatch& batch) {
 
 // All ranks hold all of the model: one stage, one chunk.
 std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& cluster) {
+  const PhaseOps phase_ops(graph);
+  const Op* first = nullptr;
   const Op* last = nullptr;
-  for (const Op& op : graph.ops) {
-    if (op.phase == Phase::kForward) last = &op;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const bool is_own = phase_ops.contains(OpId(static_cast<std::int64_t>(o)));
+    if (graph.ops[o].phase != Phase::kForward || is_own) continue;
+    if (first == nullptr) first = &graph.ops[o];
+    last = &graph.ops[o];
   }
-  const std::string ops = last == nullptr ? "[]"
-                                          : "[" + json_text(graph.ops.front().name) + ", " +
-                                                json_text(last->name) + "]";
+  const std::string ops =
+      last == nullptr ? "[]" : "[" + json_text(first->name) + ", " + json_text(last->name) + "]";
   const std::string copies =
       graph.copies > 1 ? ", \"copies\": " + std::to_string(graph.copies) : "";
   return "{\"micro_batches\": " + std::to_string(graph.passes) + copies +
