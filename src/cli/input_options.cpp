@@ -45,16 +45,16 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
          "`cheap`: those without contractions; `products`: also products of activations, "
          "such as attention scores; `full`: whole segments of the forward pass, from checkpoints "
          "on; "
-         "`auto`: none, or of a training step that the memory limit binds what makes the fastest "
-         "plan.")
+         "`auto`: `none`; where the memory limit binds a training step, whichever of these makes "
+         "the fastest plan.")
       ->check(CLI::IsMember({"auto", "none", "cheap", "products", "full"}));
 }
 
 void add_solve_options(CLI::App& app, PlanOptions& options) {
   app.option_defaults()->group(group::kSearch);
   app.add_option("--max-axes", options.max_axes,
-                 "mesh axes to try at most (default 3, of rec 4); where the cluster has more "
-                 "tiers, an axis has several of them (of rec one)")
+                 "mesh axes to try at most (default 3, of rec 4); on a cluster of more tiers than "
+                 "that an axis spans several of them")
       ->check(whole_number(1, 6));
   std::vector<std::string> models;
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
