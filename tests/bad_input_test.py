@@ -113,7 +113,7 @@ def test_weights_of_a_step(folder):
     # What would lie beside it is somebody's.
     (folder / "mine.safetensors").write_text("mine")
     told = run("merge", folder / "step", "-o", folder / "mine.onnx", "--model", model, code=4).stderr
-    assert "mine.safetensors: is there" in told and (folder / "mine.safetensors").read_text() == "mine" and not (folder / "mine.onnx").exists(), told
+    assert "mine.safetensors: is there and not of" in told and (folder / "mine.safetensors").read_text() == "mine" and not (folder / "mine.onnx").exists(), told
     # A rank's file of another plan: what `run` refuses `verify` does, too.
     run(*sharded, folder / "whole", "--searcher", "replicate")
     run("verify", folder / "step")

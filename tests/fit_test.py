@@ -64,7 +64,8 @@ def main():
             assert not bad.exists() and not list(folder.glob("*.tmp*"))
 
         one = lines[2].rsplit(",", 1)[0] + "\n"
-        refused("plan,seconds\n" + one, "in the plan and [64,128] in", "--only", "host_s")
+        table.write_text("plan,seconds\n" + one)
+        run("fit", table, "--cluster", CLUSTER, "-o", folder / "of_batch.json", "--only", "host_s")
         refused("plan,seconds,batch\nplan0,1,-4\n", "batch: expected a positive integer, found '-4'", "--only", "host_s")
         refused("plan,seconds\n" + one, "1 rows for 4 parameters", expect=2)
         refused("plan,seconds,speed\n", "runs.csv:1: column 'speed' is unknown; columns are plan, seconds, model, cluster, batch")

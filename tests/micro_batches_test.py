@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from tools.program import run
+from tools.program import AUTOPAR, run
 
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 BATCH = 64
@@ -68,8 +68,27 @@ def test_stages_or_none_where_memory_binds(folder):
             assert json.loads((folder / "plan" / "report.json").read_text())["memory"]["peak_bytes"] <= part * peak, (name, part)
 
 
+def test_pipelines_hold_no_more_than_the_limit(folder):
+    """Cuts of small steps are moved by what plans take; what is planned as if there was no limit has one, too."""
+    options = ("search", SOURCE / "models" / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "cross_entropy", "--optimizer", "adamw",
+               "--batch", 64, "--micro-batches", 4, "--schedule", "1f1b", "--profile", "h100-megatron", "-q", "-o", folder / "plan")
+    for stages in 2, 8:
+        run(*options, "--stages", stages)
+        free = json.loads((folder / "plan" / "report.json").read_text())
+        for part in 0.4, 0.6, 0.8, 0.95, 1:
+            limit = int(part * free["memory"]["peak_bytes"])
+            done = subprocess.run([AUTOPAR, *map(str, (*options, "--stages", stages, "--memory", f"{limit}B"))], capture_output=True, text=True)
+            assert done.returncode in (0, 3), (stages, part, done.stderr)
+            if done.returncode == 3:
+                continue
+            found = json.loads((folder / "plan" / "report.json").read_text())
+            assert found["memory"]["peak_bytes"] <= limit, (stages, part, found["memory"])
+            assert part < 1 or found["cost"]["seconds"] <= free["cost"]["seconds"] * (1 + 1e-9), (stages, free["cost"], found["cost"])
+
+
 def main():
-    for test in (test_more_passes_in_place_of_repeated_ops, test_sizes_in_every_order, test_stages_or_none_where_memory_binds):
+    for test in (test_more_passes_in_place_of_repeated_ops, test_sizes_in_every_order, test_stages_or_none_where_memory_binds,
+                 test_pipelines_hold_no_more_than_the_limit):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
 

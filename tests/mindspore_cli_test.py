@@ -7,6 +7,10 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED", SOURCE.parent / "shared"))
@@ -46,6 +50,16 @@ def check_tables(model, folder):
         best = json.loads(run("solve", problem, "--json").stdout)["cost"]
         found = json.loads((folder / "report.json").read_text())["cost"]["cost"]
         assert abs(best / 1000 - found) <= 1e-3 * found, (cost_model, best, found)
+
+
+def check_no_split(folder):
+    """An op that no devices can share, under a model by which all do: `rec` has no plan, the others do."""
+    model = folder / "tile.onnx"
+    graph = helper.make_graph([helper.make_node("Tile", ["x", "repeats"], ["y"], "tile")], "tile", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [12])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [24])], [numpy_helper.from_array(np.array([2], np.int64), "repeats")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), model)
+    for searcher, code in (("auto", 0), ("dp", 0), ("rec", 3)):
+        run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", "mindspore_all", "--searcher", searcher, "-o", folder / "tiled", "-q", code=code)
 
 
 def check(model, cluster, folder):
@@ -138,6 +152,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_tables(models[0], pathlib.Path(folder) / "tables")
         check_limits(pathlib.Path(folder) / "limits")
+        check_no_split(pathlib.Path(folder))
         for model in models:
             check(model, "dgx-a100-1x8", pathlib.Path(folder) / model.stem)
 

@@ -190,6 +190,18 @@ def test_slices_of_another_layout(folder):
     assert not (folder / "other.safetensors").exists()
 
 
+def test_weights_that_a_merged_model_refers_to(folder):
+    """They stay where it says; the model itself may be merged again."""
+    model, out, merged, weights = model_with_data(folder / "model", "w.bin"), folder / "out", folder / "merged.onnx", folder / "merged.safetensors"
+    run("search", model, "--cluster", CLUSTER, "--weights", "sharded", "-o", out, "-q")
+    run("merge", out, "-o", merged, "-q")
+    before = weights.read_bytes()
+    said = run("merge", out, "-o", weights, code=4).stderr
+    assert "at places that would change" in said and weights.read_bytes() == before, said
+    run("merge", out, "-o", merged, "-q")
+    assert weights.read_bytes() == before
+
+
 def test_what_is_read_stays(folder):
     """No file takes the place of the model, of a plan's program, or of a training step of somebody else."""
     model = (SOURCE / "models" / "mlp.onnx").read_bytes()

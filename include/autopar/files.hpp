@@ -44,7 +44,8 @@ std::string cluster_to_json(const Cluster& cluster);
 // Errors as above.
 Result<Profile> read_profile(const std::string& path);
 
-// What a model that has passes on no other batch was planned on, where that was asked for.
+// The batch that a model was planned on, where --batch said one; of training steps `training` has
+// it.
 struct PlannedBatch {
   std::int64_t size = 0;                 // 0: the model's own
   std::size_t dim = 0;                   // of its data inputs

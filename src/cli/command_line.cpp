@@ -159,7 +159,9 @@ std::string plain(double value) {
 void keep_read_files(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    const bool is_strategy = name == "--pin" || name == "--strategy";
+    const bool is_file = option->get_type_name().find("FILE") != std::string::npos;
+    if (!is_file && !option->get_positional()) continue;
+    const bool is_strategy = name == "--pin" || name == "--strategy" || name == "--schedule";
     const bool is_written =
         option->get_group() == group::kOutput || name == "--timeline" || name == "--dump-problem";
     if (is_strategy || is_written) continue;

@@ -26,7 +26,7 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
 inline constexpr std::uint64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
 
 // Files that options of a command name stay as they are, unless the option says what is written.
-// Strategies may be those of the plan that is replaced: check_reads_stay().
+// Strategies and schedules may be those of the plan that is replaced: check_reads_stay().
 void keep_read_files(const CLI::App& command);
 
 // Errors (kUsage): an option that is given with nothing, such as a variable of the shell that is

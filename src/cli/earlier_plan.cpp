@@ -79,24 +79,49 @@ std::string text_at(const nlohmann::json& document, const char* pointer) {
 
 namespace {
 
-// What is written beside the plan, from the plan's own files and from each other.
+// Names of what a plan may have in its folder.
+bool is_of_plan(const std::string& name) {
+  static const std::regex names(
+      R"(report\.json|strategy\.json|step\.json|rank\d{5}|plan\.onnx|plan\.c\d+\.[A-Z]+\.onnx|)"
+      R"(plan\.stage\d+\.onnx|train\.([A-Z]+\.)?onnx|schedule\.csv|plan\.(trt|ort)(\.rank\d+)?\.onnx|)"
+      R"(plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
+  return std::regex_match(name, names);
+}
+
+// What is written beside the plan is none of the plan's own files, nor the same one twice.
 Status check_apart(const PlanOptions& options) {
-  std::set<fs::path> taken;
   std::error_code ignored;
-  for (const char* name :
-       {"report.json", "strategy.json", "plan.onnx", kStepFile, kTrainingFile, "schedule.csv"}) {
-    taken.insert(fs::weakly_canonical(fs::path(output_folder(options)) / name, ignored));
-  }
+  const auto place = [&](const fs::path& path) {
+    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  };
+  const fs::path folder = place(output_folder(options));
+  std::set<fs::path> taken;
   for (const std::string& file : {options.timeline_file, options.dump_file}) {
-    if (file.empty() || taken.insert(fs::weakly_canonical(file, ignored)).second) continue;
-    return usage_error(file +
-                       ": is written already, as a file of the plan or by another option; "
-                       "try another place");
+    if (file.empty()) continue;
+    const fs::path path = place(file);
+    const bool is_own = path.parent_path() == folder && is_of_plan(path.filename().string());
+    if (!is_own && taken.insert(path).second) continue;
+    return input_error(file +
+                       ": is written already, as a file of the plan or by another option; try "
+                       "another place");
   }
   return Ok{};
 }
 
 }  // namespace
+
+void keep_plan_in(const std::string& folder) {
+  std::error_code failed;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, failed), none;
+       !failed && at != none; at.increment(failed)) {
+    if (!is_of_plan(at->path().filename().string())) continue;
+    keep_from_replacing(at->path().string());
+    std::error_code ignored;
+    for (const auto& inside : fs::directory_iterator(at->path(), ignored)) {
+      keep_from_replacing(inside.path().string());
+    }
+  }
+}
 
 Status check_places(const PlanOptions& options) {
   const std::string folder = output_folder(options);
@@ -120,10 +145,11 @@ Status check_reads_stay(const PlanOptions& options) {
     return input_error(path.string() +
                        ": is the model, so it is not replaced; try -o with another place");
   }
-  // Pins and strategies may be those of the plan that is replaced, and nothing else.
+  // What of these is of the plan that is replaced may go with it, and otherwise stays.
   for (const std::string& file : {options.timeline_file, options.dump_file}) {
     const bool is_read = fs::equivalent(file, options.pin_file, ignored) ||
-                         fs::equivalent(file, options.strategy_file, ignored);
+                         fs::equivalent(file, options.strategy_file, ignored) ||
+                         fs::equivalent(file, options.schedule, ignored);
     if (!is_read) continue;
     return input_error(file + ": is what is read, so it is not replaced; try another place for " +
                        "what is written");
@@ -167,14 +193,11 @@ Result<std::string> earlier_plan(const PlanOptions& options) {
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,
                                               const std::vector<std::string>& written,
                                               const std::string& model) {
-  static const std::regex names(
-      R"(rank\d{5}|plan\.onnx|plan\.c\d+\.[A-Z]+\.onnx|plan\.stage\d+\.onnx|train\.([A-Z]+\.)?onnx|schedule\.csv|)"
-      R"(plan\.(trt|ort)(\.rank\d+)?\.onnx|plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
   std::vector<std::string> left;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!std::regex_match(name, names) || fs::equivalent(entry.path(), model, ignored)) continue;
+    if (!is_of_plan(name) || fs::equivalent(entry.path(), model, ignored)) continue;
     const bool is_new = std::any_of(written.begin(), written.end(), [&](const std::string& path) {
       const fs::path relative = fs::path(path).lexically_relative(folder);
       return !relative.empty() && relative.begin()->string() == name;

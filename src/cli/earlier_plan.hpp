@@ -19,6 +19,9 @@ Status check_places(const PlanOptions& options);
 // of pins or of a strategy.
 Status check_reads_stay(const PlanOptions& options);
 
+// The files of a plan in a folder, programs, documents and those of its ranks, stay as they are.
+void keep_plan_in(const std::string& folder);
+
 // What of an earlier plan is in the folder besides the model and the files that were written now:
 // programs, folders of ranks, dialects, stages.
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,

@@ -8,6 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
 #include "autopar/unfinished.hpp"
+#include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 #include "planning/logging.hpp"
 
@@ -25,19 +26,6 @@ std::string strategy_path(const std::string& plan) {
   if (fs::is_directory(path, ignored)) return (path / "strategy.json").string();
   const bool is_program = path.extension() == ".onnx" || path.filename() == "step.json";
   return is_program ? (path.parent_path() / "strategy.json").string() : plan;
-}
-
-// What lies beside it of the plan is not replaced either.
-void keep_programs_of(const fs::path& folder) {
-  std::error_code failed;
-  for (fs::directory_iterator at(folder.empty() ? "." : folder, failed), none; at != none;
-       at.increment(failed)) {
-    const std::string name = at->path().filename().string();
-    const bool is_program = at->path().extension() == ".onnx" && name.rfind("plan.", 0) == 0;
-    const bool is_own = name == "report.json" || name == "step.json" || name == "schedule.csv" ||
-                        name == "train.onnx";
-    if (is_program || is_own) keep_from_replacing(at->path().string());
-  }
 }
 
 // A plan, what it is called there, and what the nearest template takes.
@@ -142,7 +130,7 @@ Result<Said> said_plan(const ExportAsOptions& options, const CommonOptions& comm
   said.framework = *parse_framework(options.as);
   const std::string path = strategy_path(options.plan);
   keep_from_replacing(path);
-  keep_programs_of(fs::path(path).parent_path());
+  keep_plan_in(fs::path(path).parent_path().string());
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(plan, parse_said_plan(text, path));
   said.plan = std::move(plan);

@@ -28,10 +28,10 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
   app.option_defaults()->group(group::kLayout);
   app.add_option("--inputs", options.inputs,
                  "layout of the inputs: free, full, data_parallel, or a file of specs")
-      ->type_name("HOW");
+      ->type_name("HOW|FILE");
   app.add_option("--outputs", options.outputs,
                  "layout of the outputs: free, full, data_parallel, or a file of specs")
-      ->type_name("HOW");
+      ->type_name("HOW|FILE");
   app.add_option("--updates", options.updates,
                  "outputs so named hold the next value of the input `*` (default new.*)")
       ->check(name_pattern())
@@ -54,7 +54,7 @@ void add_solve_options(CLI::App& app, PlanOptions& options) {
   app.option_defaults()->group(group::kSearch);
   app.add_option("--max-axes", options.max_axes,
                  "mesh axes to try at most (default 3, of rec 4); on a cluster of more tiers than "
-                 "that an axis spans several of them")
+                 "that an axis spans several of them, but for rec, whose axes lie in one tier each")
       ->check(whole_number(1, 6));
   std::vector<std::string> models;
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);

@@ -10,6 +10,7 @@
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
+#include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_path.hpp"
 #include "planning/logging.hpp"
@@ -29,22 +30,6 @@ struct MergeOptions {
   std::string file;
   std::string model;
 };
-
-// What is written replaces nothing of the plan in that folder.
-void keep_files_of(const std::string& folder) {
-  std::error_code failed;
-  fs::recursive_directory_iterator at(folder, failed), none;
-  for (; !failed && at != none; at.increment(failed)) {
-    const fs::path& path = at->path();
-    const auto begins = [](const fs::path& name, const char* with) {
-      return name.string().rfind(with, 0) == 0;
-    };
-    const bool is_of_plan = begins(path.parent_path().filename(), "rank") ||
-                            begins(path.filename(), "plan.") || path.extension() == ".json" ||
-                            path.filename() == "train.onnx";
-    if (is_of_plan) keep_from_replacing(path.string());
-  }
-}
 
 Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   end_on_interrupt();
@@ -71,7 +56,7 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   } else if (!options.model.empty()) {
     return usage_error("--model goes with an .onnx file; a .safetensors file needs no model");
   }
-  keep_files_of(options.folder);
+  keep_plan_in(options.folder);
   AUTOPAR_TRY(moved, merge_weights(options.folder, options.file, model));
   for (const std::string& warning : moved.warnings) logging::warn("warning: {}", warning);
   for (const std::string& file : moved.files) logging::debug("wrote {}", file);

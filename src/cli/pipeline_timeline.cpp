@@ -128,7 +128,7 @@ class ChunkEvents {
   }
 
   bool belongs(const StepEvent& event, const StepAction& action) const {
-    const OpId op = op_of(event);
+    const OpId op = op_of_part(cost_.terms[event.term], graph_);
     const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
     if (phase == Phase::kUpdate) return action.phase == StepPhase::kUpdate;
     if (!is_pass(action.phase) || event.pass != pass_of(action.micro_batch)) return false;

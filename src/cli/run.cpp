@@ -306,7 +306,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_flag("--strict", options->strict,
                "excuse no element\n"
                "Else a few elements beyond the tolerance are excused in outputs behind an op that "
-               "compares or rounds what was computed; the line before PASSED says how many.");
+               "compares or rounds what was computed, and of weights that Adam steps by a gradient "
+               "which is nothing but rounding; the line before PASSED says how many.");
   app.add_option("--steps", options->steps,
                  "runs, each fed with the updates (new weights) of the one before\n"
                  "Each run has the outputs that are inputs' next values in place of those inputs; "

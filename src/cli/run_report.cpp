@@ -40,8 +40,8 @@ std::string excuse_of(const RunReport& report) {
   }
   if (first == nullptr) return "";
   return "  " + counted(elements, "element") + " of " + counted(outputs, "output") +
-         " are excused: rounding may carry numbers across jumps (for '" + first->name +
-         "': " + first->jump + "); --strict excuses none\n";
+         " are excused: rounding may carry numbers far (for '" + first->name + "': " + first->jump +
+         "); --strict excuses none\n";
 }
 
 }  // namespace

@@ -128,10 +128,10 @@ Difference compare(const void* found, const void* expected, std::size_t count,
       const double was = before == nullptr ? 0 : static_cast<double>(read(before, i));
       const double difference = element - static_cast<double>(read(found, i));
       double allowed = criterion.allowed(element, was);
-      const bool is_excused = of_rounding != nullptr && (*of_rounding)[i] != 0 &&
-                              std::abs(difference) > allowed &&
-                              std::abs(difference) <= criterion.allowed_of_rounding();
-      if (is_excused) {
+      const bool is_rounding = of_rounding != nullptr && (*of_rounding)[i] != 0 &&
+                               std::abs(difference) > allowed &&
+                               std::abs(difference) <= criterion.allowed_of_rounding();
+      if (is_rounding) {
         ++result.of_rounding;
         allowed = criterion.allowed_of_rounding();
       }

@@ -64,10 +64,11 @@ inline constexpr double kHalfJumpOfLargest = 1.0 / 5;
 inline constexpr double kHalfJumpOfElements = 1;
 inline constexpr double kHalfJumpPart = 1.0 / 16;
 
-// --- Adam's steps. It divides the mean of the gradient by the root of the mean of its square, so
-// an element whose gradient is nothing but rounding takes a step of any sign. That is where the
-// mean is less than kResultUnits of its median magnitude in float32, behind 16-bit types than
-// kSumUnits of theirs; and it may be off by so much of the tensor's largest change:
+// --- Adam's steps. It divides the mean of the gradient by the root of the mean of its square: its
+// first steps are the gradient's sign, so an element whose gradient is nothing but rounding takes a
+// step of any. What is looked at is the mean: where it is less than kResultUnits of its median
+// magnitude in float32, behind 16-bit types than kSumUnits of theirs, the element may be off by so
+// much of the tensor's largest change:
 inline constexpr double kChangeOfSign = 2;
 
 // --- Only for what is shown.
@@ -113,7 +114,7 @@ struct Criterion {
 
   // How far an element may be off. `was`: before the step, where it is a next value.
   double allowed(double expected, double was) const;
-  // The same where the gradient is nothing but rounding.
+  // The same where the mean of the gradient is nothing but rounding.
   double allowed_of_rounding() const { return kChangeOfSign * scale; }
   std::string reason() const;
 };

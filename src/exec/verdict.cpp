@@ -102,7 +102,7 @@ ExpectedTensors expect(const RunRequest& request, const std::map<std::string, Te
     const auto gradient = request.gradients.find(name);
     const auto mean =
         gradient == request.gradients.end() ? tensors.end() : tensors.find(gradient->second);
-    if (mean == tensors.end() || !is_floating(mean->second.dtype) ||
+    if (expected.before == nullptr || mean == tensors.end() || !is_floating(mean->second.dtype) ||
         mean->second.shape != expected.tensor->shape) {
       continue;
     }
@@ -183,12 +183,12 @@ OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
     if (row.criterion.empty()) row.criterion = criterion.reason();
     if (all.of_rounding > 0) {
       row.excused_elements = std::max(row.excused_elements, all.of_rounding);
-      row.jump = "the size of a gradient that is nothing but rounding";
+      row.jump = "Adam's division of a mean that is nothing but rounding";
     }
     if (all.disagreeing == 0) continue;
     if (is_excused(all, criterion)) {
-      row.excused_elements = std::max(row.excused_elements, all.disagreeing);
-      row.jump = criterion.jump;
+      row.excused_elements = std::max(row.excused_elements, all.disagreeing + all.of_rounding);
+      row.jump = criterion.jump + (all.of_rounding > 0 ? " and " + row.jump : std::string());
       continue;
     }
     for (std::size_t r = 0; r < ranks.size(); ++r) {

@@ -89,6 +89,16 @@ Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& 
   return weights;
 }
 
+// Whether there is such a model, with weights in a file of that name beside it.
+bool refers_to(const std::string& model, const std::string& name) {
+  const auto initializers = initializers_of(model);
+  return initializers &&
+         std::any_of(initializers->begin(), initializers->end(), [&](const Value& value) {
+           const auto* external = std::get_if<ExternalData>(&value.data);
+           return external != nullptr && external->location == name;
+         });
+}
+
 Status merge_into_model(StoredTensors tensors, const std::string& model, const std::string& file,
                         MovedWeights& moved) {
   const fs::path beside = fs::path(file).replace_extension(".safetensors");
@@ -96,10 +106,10 @@ Status merge_into_model(StoredTensors tensors, const std::string& model, const s
   if (fs::equivalent(model, file, ignored)) {
     return usage_error(file + ": is the model itself; merge into another file");
   }
-  if (fs::exists(beside, ignored) && !fs::exists(file, ignored)) {
-    return input_error(beside.string() + ": is there, and " + file +
-                       ", whose weights would lie there, is not, so it is not replaced; move it "
-                       "away, or merge into another file");
+  if (fs::exists(beside, ignored) && !refers_to(file, beside.filename().string())) {
+    return input_error(beside.string() + ": is there and not of " + file +
+                       ", whose weights would lie there, so it is not replaced; move it away, or "
+                       "merge into another file");
   }
   AUTOPAR_TRY(weights, weights_of_model(std::move(tensors), model, moved.warnings));
   UnfinishedFiles files;
@@ -129,6 +139,12 @@ Result<MovedWeights> merged_into(StoredTensors tensors, const std::string& file,
   if (fs::path(file).extension() == ".onnx") {
     AUTOPAR_RETURN_IF_ERROR(merge_into_model(std::move(tensors), model_path, file, moved));
     return moved;
+  }
+  const std::string beside = fs::path(file).replace_extension(".onnx").string();
+  if (refers_to(beside, fs::path(file).filename().string())) {
+    return input_error(file + ": holds weights of " + beside +
+                       " at places that would change, so it is not replaced; merge into another "
+                       "file");
   }
   UnfinishedFiles files;
   AUTOPAR_TRY(layout, write_whole(tensors, file, files));

@@ -35,7 +35,7 @@ constexpr const char* kSlices = "autopar.slices";
 std::string slices_text(const std::map<std::string, StepPlace>& places, std::int64_t rank) {
   nlohmann::ordered_json slices = nlohmann::ordered_json::object();
   for (const auto& [name, place] : places) slices[name] = box_on(place, rank).offset;
-  return slices.dump();
+  return slices.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 // Files of before they said so are taken by their shapes.
@@ -48,7 +48,7 @@ Status check_slices(const SafetensorsFile& file, const std::string& path,
     const Shape expected = box_on(places.at(entry.name), rank).offset;
     const nlohmann::json found =
         slices.is_object() ? slices.value(entry.name, nlohmann::json()) : nlohmann::json();
-    if (found == nlohmann::json(expected)) continue;
+    if (found.is_null() || found == nlohmann::json(expected)) continue;
     return input_error(path + ": '" + entry.name + "' begins at " + found.dump() + " of the whole" +
                        ", expected " + nlohmann::json(expected).dump() + kFilesOfAnotherPlan);
   }

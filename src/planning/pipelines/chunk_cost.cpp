@@ -12,7 +12,16 @@ PhaseEnds phase_ends(const Graph& graph, const StrategyCost& cost,
                      const std::vector<StepEvent>& events) {
   PhaseEnds found(graph.passes);
   for (const StepEvent& event : events) found.add(event, graph, cost);
+  found.close();
   return found;
+}
+
+void PhaseEnds::close() {
+  Seconds end = 0;
+  for (OfPass& of : of_pass_) {
+    of.forward = std::max(of.forward, end);
+    of.backward = end = std::max(of.backward, of.forward);
+  }
 }
 
 void PhaseEnds::add(const StepEvent& event, const Graph& graph, const StrategyCost& cost) {
@@ -28,9 +37,7 @@ void PhaseEnds::add(const StepEvent& event, const Graph& graph, const StrategyCo
   OfPass& of = of_pass_[static_cast<std::size_t>(event.pass)];
   Seconds& end = phase == Phase::kForward ? of.forward : of.backward;
   end = std::max(end, event.begin + event.seconds);
-  if (!is_compute) return;
-  first_ = std::min(first_, event.begin);
-  end_ = std::max(end_, event.begin + event.seconds);
+  if (is_compute) first_ = std::min(first_, event.begin);
 }
 
 namespace {
@@ -44,6 +51,7 @@ class PhaseSeconds {
         ends_(request.graph.passes) {
     visit_step_events(graph_, cost_, mesh, request.cluster, request.updates,
                       [&](const StepEvent& event) { add(event); });
+    ends_.close();
     update_ = std::max(0.0, cost_.time() - ends_.end());
   }
 
@@ -314,15 +322,14 @@ std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
   return weights;
 }
 
-namespace {
-
-// The op whose part of the backward pass a term is in: a value is handed on as its hub.
 OpId op_of_part(const CostTerm& term, const Graph& graph) {
   const OpId maker = term.value.valid() ? graph.value(term.value).producer : OpId();
   const bool is_made_there =
       term.to_hub && maker.valid() && graph.op(maker).phase == Phase::kBackward;
   return is_made_there ? maker : when_of(term, graph);
 }
+
+namespace {
 
 // Of the backward pass only what is in one of its parts, which are programs of their own.
 StrategyCost with_part(const StrategyCost& plan, const Graph& graph,

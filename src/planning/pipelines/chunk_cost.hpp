@@ -37,30 +37,31 @@ struct ForwardLinks {
 };
 
 // Where the phases of each pass end in a chunk's own timeline: with the last of their compute, or
-// of what is sent on of it. What a phase waits for first is its own. The actions of a schedule are
-// cut there.
+// with the collectives that come after it (of an output that leaves in another layout, or inside
+// the last op). What the first op of a phase waits for, such as a gathered input, is in that phase.
+// The actions of a schedule are cut there.
 class PhaseEnds {
  public:
   explicit PhaseEnds(std::int64_t passes) : of_pass_(static_cast<std::size_t>(passes)) {}
   void add(const StepEvent& event, const Graph& graph, const StrategyCost& cost);
+  void close();  // after the last event, and before anything is asked
 
   Seconds forward_begin(std::size_t pass) const { return pass == 0 ? 0 : backward_end(pass - 1); }
-  Seconds forward_end(std::size_t pass) const {
-    return std::max(of_pass_[pass].forward, forward_begin(pass));
-  }
-  Seconds backward_end(std::size_t pass) const {
-    return std::max(of_pass_[pass].backward, forward_end(pass));
-  }
-  Seconds end() const { return end_; }            // of compute before the update
-  Seconds first_begin() const { return first_; }  // of compute; infinity: there is none
+  Seconds forward_end(std::size_t pass) const { return of_pass_[pass].forward; }
+  Seconds backward_end(std::size_t pass) const { return of_pass_[pass].backward; }
+  Seconds end() const { return of_pass_.back().backward; }  // of all before the update
+  Seconds first_begin() const { return first_; }            // of compute; infinity: there is none
 
  private:
   struct OfPass {
     Seconds forward = 0, backward = 0;
   };
   std::vector<OfPass> of_pass_;
-  Seconds end_ = 0, first_ = kInfinity;
+  Seconds first_ = kInfinity;
 };
+// The op whose part of the backward pass a term is in: a value is handed on as its hub.
+OpId op_of_part(const CostTerm& term, const Graph& graph);
+
 PhaseEnds phase_ends(const Graph& graph, const StrategyCost& cost,
                      const std::vector<StepEvent>& events);
 

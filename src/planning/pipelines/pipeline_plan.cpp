@@ -258,11 +258,11 @@ class Pipelines {
 
   // Of small steps, whose chunks are planned soon: estimates by units say less there.
   Status move_cuts() {
-    AUTOPAR_TRY(moved, step_of_best_->with_moved_cuts(form_of_best_, std::move(*best_.pipeline)));
+    PipelinePlan& best = *best_.pipeline;
+    AUTOPAR_RETURN_IF_ERROR(step_of_best_->move_cuts(form_of_best_, wanted_.room, best));
     PipelineTrial& trial = tried_[trial_of_best_];
-    trial.seconds = moved.times.makespan;
-    trial.peak_bytes = moved.peak_bytes;
-    best_.pipeline = std::move(moved);
+    trial.seconds = best.times.makespan;
+    trial.peak_bytes = best.peak_bytes;
     return Ok{};
   }
 
@@ -492,6 +492,44 @@ void tell_what_fits(Bytes room, std::vector<PipelineTrial>& tried) {
 
 }  // namespace
 
+namespace {
+
+// A pipeline that is planned as if there was no limit, holds no more than `room` and takes less
+// than `cutoff`: the fastest of all, else the fastest that is found of those. Errors: kInfeasible,
+// there is none; of pricing it.
+Result<StagedPlan> pipeline_without_limit(std::vector<StagedStep> steps, Bytes room, Seconds cutoff,
+                                          const std::optional<StrategyFile>& pins,
+                                          const CommonOptions& common,
+                                          std::chrono::steady_clock::time_point begin,
+                                          PhaseClock& clock) {
+  const std::string updates = steps.front().options.updates;
+  CommonOptions without_limit = common;
+  without_limit.memory = std::to_string(kAllMemory);
+  // As it is with what the limit leaves for what is fetched ahead.
+  const auto within = [&](Result<StagedPlan> found) -> Result<StagedPlan> {
+    const bool fits = found && found->pipeline && peak_of(*found) <= room;
+    if (!fits) return infeasible_error("no plan without the limit fits");
+    AUTOPAR_RETURN_IF_ERROR(reprice(updates, room, *found));
+    if (time_of(*found) >= cutoff) return infeasible_error("none is faster");
+    return found;
+  };
+  auto fastest = within(Pipelines(pins, without_limit, begin, clock).run(steps));
+  if (fastest || fastest.error().code != ErrorCode::kInfeasible) return fastest;
+  // A plan without stages is searched within the limit.
+  for (StagedStep& step : steps) {
+    std::erase_if(step.forms, [](const PipelineForm& form) { return form.stages == 1; });
+  }
+  std::erase_if(steps, [](const StagedStep& step) { return step.forms.empty(); });
+  const std::size_t forms =
+      std::accumulate(steps.begin(), steps.end(), std::size_t{0},
+                      [](std::size_t sum, const StagedStep& s) { return sum + s.forms.size(); });
+  if (forms < 2) return fastest;
+  const Wanted wanted{room, cutoff};
+  return within(Pipelines(pins, without_limit, begin, clock, wanted).run(std::move(steps)));
+}
+
+}  // namespace
+
 Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
                                const std::optional<StrategyFile>& pins, const CommonOptions& common,
                                std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
@@ -509,16 +547,9 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   const bool is_over =
       interrupt_requested().load() || seconds_since(begin) >= again.front().options.time_limit;
   if (!binds || is_over) return best;
-  const std::string updates = again.front().options.updates;
-  CommonOptions without_limit = common;
-  without_limit.memory = std::to_string(kAllMemory);
-  const Wanted wanted{room, best ? time_of(*best) : kInfinity};
-  auto other = Pipelines(pins, without_limit, begin, clock, wanted).run(std::move(again));
-  const bool fits = other && other->pipeline;
-  if (fits) {  // what is fetched ahead has the room that the limit leaves
-    AUTOPAR_RETURN_IF_ERROR(reprice(updates, room, *other));
-  }
-  if (!fits || (best && time_of(*other) >= time_of(*best))) return best;
+  auto other = pipeline_without_limit(again, room, best ? time_of(*best) : kInfinity, pins, common,
+                                      begin, clock);
+  if (!other) return best;
   PipelinePlan& plan = *other->pipeline;
   tell_what_fits(room, plan.tried);
   // A bound of plans that fit is one of this plan, too.

@@ -52,9 +52,10 @@ class PipelineStep {
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
-  // That plan, or one of the same form whose cuts were moved, one by one, where that is faster.
-  // Each is planned, so this is for small steps. Errors: of the searches.
-  Result<PipelinePlan> with_moved_cuts(const FormCandidate& candidate, PipelinePlan best);
+  // Moves the cuts of a plan of the form, one by one, as long as that is faster and holds no more
+  // than `room`. Each is planned, so this is for small steps. Errors: of the searches; the plan is
+  // then the best so far.
+  Status move_cuts(const FormCandidate& candidate, Bytes room, PipelinePlan& best);
   // Of the form of one stage; `finer`: on the meshes of a search without stages, unless others are
   // asked for (kInfeasible). Errors: of the search.
   Result<Planned> plan_single(Seconds cutoff, bool finer);
@@ -101,6 +102,9 @@ class PipelineStep {
   Result<std::vector<OpId>> moved_by(const FormCandidate& candidate, std::vector<OpId> cuts,
                                      const OpSeconds& seconds, const ChunkSeconds& memory) const;
   std::vector<OpId> cuts_of_plan(const PipelinePlan& plan) const;
+  // Whether the plan with these cuts is better, which is then the best.
+  Result<bool> takes_cuts(const FormCandidate& candidate, const std::vector<OpId>& cuts, Bytes room,
+                          PipelinePlan& best);
   double sent_per_s(const FormCandidate& candidate) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
   std::vector<ChunkCost> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,

@@ -113,47 +113,51 @@ std::vector<OpId> PipelineStep::cuts_of_plan(const PipelinePlan& plan) const {
   return cuts;
 }
 
-Result<PipelinePlan> PipelineStep::with_moved_cuts(const FormCandidate& candidate,
-                                                   PipelinePlan best) {
+// What does not fit, or cannot be cut so, is no better.
+Result<bool> PipelineStep::takes_cuts(const FormCandidate& candidate, const std::vector<OpId>& cuts,
+                                      Bytes room, PipelinePlan& best) {
+  if (!chunks_of(step_, cuts, search_.options.updates)) return false;
+  AUTOPAR_TRY(own_room, room_of(best.stage, search_.common));
+  auto plan = planned(candidate, cuts, best.times.makespan, UnitEnds::kAlike);
+  if (plan) {
+    plan = read_as_made(plans_.at(best.form.stages), search_.whole.cluster, search_.options.updates,
+                        own_room, std::move(*plan));
+  }
+  if (!plan && plan.error().code != ErrorCode::kInfeasible) return plan.error();
+  if (!plan || plan->peak_bytes > room || plan->times.makespan >= best.times.makespan) return false;
+  best = std::move(*plan);
+  return true;
+}
+
+Status PipelineStep::move_cuts(const FormCandidate& candidate, Bytes room, PipelinePlan& best) {
   std::vector<OpId> cuts = cuts_of_plan(best);
-  if (candidate.is_pinned || cuts.size() != best.cut_ops.size()) return best;
-  AUTOPAR_TRY(room, room_of(best.stage, search_.common));
+  if (candidate.is_pinned || cuts.size() != best.cut_ops.size()) return Ok{};
   const std::vector<OpId>& places = bounds_.places_of(candidate.schedule).ops;
+  const auto count = static_cast<std::ptrdiff_t>(places.size());
   std::set<std::vector<OpId>> tried = {cuts};
-  // Whether it is faster; what does not fit, or cannot be cut so, is not.
-  const auto take = [&](std::size_t cut, std::ptrdiff_t to) -> Result<bool> {
-    std::vector<OpId> next = cuts;
-    next[cut] = places[static_cast<std::size_t>(to)];
-    const bool is_behind = cut == 0 || next[cut - 1] < next[cut];
-    const bool is_before = cut + 1 == next.size() || next[cut] < next[cut + 1];
-    if (!is_behind || !is_before || !tried.insert(next).second) return false;
-    auto plan = planned(candidate, next, best.times.makespan, UnitEnds::kAlike);
-    if (plan) {
-      plan = read_as_made(plans_.at(best.form.stages), search_.whole.cluster,
-                          search_.options.updates, room, std::move(*plan));
-    }
-    if (!plan && plan.error().code != ErrorCode::kInfeasible) return plan.error();
-    if (!plan || plan->times.makespan >= best.times.makespan) return false;
-    best = std::move(*plan);
-    cuts = std::move(next);
-    return true;
-  };
-  for (bool is_moved = true; is_moved;) {
+  bool is_moved = true;
+  const auto goes_on = [&] { return !search_.is_over() && tried.size() <= kMostPlanned; };
+  while (is_moved && goes_on()) {
     is_moved = false;
     for (std::size_t c = 0; c < cuts.size(); ++c) {
-      for (int by = -kFarthestPlanned; by <= kFarthestPlanned; ++by) {
+      for (int by = -kFarthestPlanned; by <= kFarthestPlanned && goes_on(); ++by) {
         const auto at = std::lower_bound(places.begin(), places.end(), cuts[c]) - places.begin();
-        const auto to = at + by;
-        if (by == 0 || to < 0 || to >= static_cast<std::ptrdiff_t>(places.size())) continue;
-        if (search_.is_over() || tried.size() > kMostPlanned) return best;
-        AUTOPAR_TRY(is_faster, take(c, to));
-        is_moved |= is_faster;
+        if (at + by < 0 || at + by >= count) continue;
+        std::vector<OpId> next = cuts;
+        next[c] = places[static_cast<std::size_t>(at + by)];
+        const bool is_behind = c == 0 || next[c - 1] < next[c];
+        const bool is_before = c + 1 == next.size() || next[c] < next[c + 1];
+        if (!is_behind || !is_before || !tried.insert(next).second) continue;
+        AUTOPAR_TRY(is_better, takes_cuts(candidate, next, room, best));
+        if (!is_better) continue;
+        cuts = std::move(next);
+        is_moved = true;
       }
     }
   }
   logging::debug("{}: {} other cuts were planned: {}", to_text(best.form), tried.size() - 1,
                  format_seconds(best.times.makespan));
-  return best;
+  return Ok{};
 }
 
 }  // namespace autopar

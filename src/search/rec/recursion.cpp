@@ -230,7 +230,12 @@ class Recursion {
       state.weight = std::max(state.weight, total);
       state.choices.push_back(std::move(choice));
     }
-    AUTOPAR_CHECK(!state.choices.empty(), "rec: no choice for op " + op.name);
+    // Such as under a cost model by which every op uses all devices.
+    if (state.choices.empty()) {
+      return infeasible_error("op '" + op.name + "' (" + op.type +
+                              "): rec finds no split on mesh " + to_text(mesh_) +
+                              " that goes on from those it chose; try --searcher dp");
+    }
     return Ok{};
   }
 
