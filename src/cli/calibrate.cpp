@@ -511,8 +511,7 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
          "The model as a whole, and of each type of op up to four sizes, whole and split "
          "over the ranks, on all ranks at the same time. Needs the data of constants only; "
          "weights are made up.")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+      ->type_name("FILE");
   app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
   add_training_options(app, options->training);
   app.add_flag("--train", options->train,

@@ -75,10 +75,6 @@ std::string text_at(const nlohmann::json& document, const char* pointer) {
   return document.contains(at) && document[at].is_string() ? document[at].get<std::string>() : "";
 }
 
-}  // namespace
-
-namespace {
-
 // Names of what a plan may have in its folder.
 bool is_of_plan(const std::string& name) {
   static const std::regex names(

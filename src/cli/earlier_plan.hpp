@@ -16,7 +16,7 @@ Result<std::string> earlier_plan(const PlanOptions& options);
 // Errors: what is asked for can surely not be written where it is to be, as check_writable() says.
 Status check_places(const PlanOptions& options);
 // Errors: a file of the plan would take the place of the model, or what is written beside it that
-// of pins or of a strategy.
+// of pins, a strategy or a schedule.
 Status check_reads_stay(const PlanOptions& options);
 
 // The files of a plan in a folder, programs, documents and those of its ranks, stay as they are.

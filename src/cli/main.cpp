@@ -39,8 +39,7 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
   if (reads & kDims) {
     app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE; may be repeated")
         ->type_name("NAME=VALUE")
-        ->group(group::kReading)
-        ->allow_extra_args(false);
+        ->group(group::kReading);
   }
   if (reads & kMesh) {
     app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2")

@@ -155,7 +155,6 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   RunRequest& request = job.request;
   AUTOPAR_TRY(files, read_files(options, dims, request));
   tell_of_programs(files);
-  keep_from_replacing(options.data);
   for (PlanFile& file : files) {
     keep_from_replacing(file.path);
     keep_from_replacing((fs::path(file.path).parent_path() / "strategy.json").string());

@@ -105,7 +105,6 @@ std::string as_json(const IopddlProblem& file, const Solution& solution, double 
 
 Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   const Clock::time_point start = Clock::now();
-  keep_from_replacing(options.problem);
   AUTOPAR_RETURN_IF_ERROR(check_writable(options.output));
   AUTOPAR_TRY(file, read_iopddl(options.problem));
   logging::debug("{}: read in {:.2f} s: {} nodes, {} edges, {} threads", options.problem,

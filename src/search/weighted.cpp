@@ -39,9 +39,9 @@ constexpr double kLaterEffort = 0.25;
 constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
 // Of small steps they look for plans within the limit, too. A step of 935 ops on 40 devices, which
 // the host bounds, took 6.94 ms in half of what its fastest plan holds, by the first weighting, and
-// takes 5.92 so; 11 of 20 others take up to 24 % less. With a quarter of the effort the same plans
-// took up to 40 CPU seconds in place of 28. Whether a limit binds the first weighting says little
-// about the others.
+// takes 5.92 so; nine of 20 others take up to 24 % less. With a quarter of the effort the same
+// plans took up to 40 CPU seconds in place of 28. Whether a limit binds the first weighting says
+// little about the others.
 constexpr SolveOptions::Until kLaterUntilOfSmall = SolveOptions::Until::kClose;
 constexpr double kLaterEffortOfSmall = 0.1;
 // Of a time limit, for the first of them.

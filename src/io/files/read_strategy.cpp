@@ -284,6 +284,17 @@ std::string to_text(const std::vector<StrategyFile::LevelFrom>& levels) {
 
 namespace {
 
+Status read_texts(const Json& owner, const char* key, std::vector<std::string>& texts) {
+  AUTOPAR_TRY(field, owner.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(items, field->items());
+  for (const Json& item : items) {
+    AUTOPAR_TRY(text, item.text());
+    texts.push_back(text);
+  }
+  return Ok{};
+}
+
 Result<PlannedBatch> batch_of(const Json& json) {
   PlannedBatch batch;
   AUTOPAR_TRY(size, json.find("size"));
@@ -297,14 +308,7 @@ Result<PlannedBatch> batch_of(const Json& json) {
     if (index < 0) return dim->expected("a dimension, from 0 on");
     batch.dim = static_cast<std::size_t>(index);
   }
-  AUTOPAR_TRY(inputs, json.find("data_inputs"));
-  if (inputs) {
-    AUTOPAR_TRY(names, inputs->items());
-    for (const Json& name : names) {
-      AUTOPAR_TRY(text, name.text());
-      batch.data_inputs.push_back(text);
-    }
-  }
+  AUTOPAR_RETURN_IF_ERROR(read_texts(json, "data_inputs", batch.data_inputs));
   return batch;
 }
 
@@ -324,14 +328,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
   AUTOPAR_RETURN_IF_ERROR(read_recompute(document, file.recompute, file.recompute_from));
-  AUTOPAR_TRY(checkpoints, document.find("checkpoints"));
-  if (checkpoints) {
-    AUTOPAR_TRY(patterns, checkpoints->items());
-    for (const Json& pattern : patterns) {
-      AUTOPAR_TRY(name, pattern.text());
-      file.checkpoints.push_back(name);
-    }
-  }
+  AUTOPAR_RETURN_IF_ERROR(read_texts(document, "checkpoints", file.checkpoints));
   AUTOPAR_RETURN_IF_ERROR(read_step_of(document, file));
   if (const auto training = parsed.find("training"); training != parsed.end()) {
     if (!training->is_object()) return input_error(path + ": training: expected an object");

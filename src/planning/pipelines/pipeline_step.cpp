@@ -159,9 +159,13 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
                                         bool is_one) {
   is_one_ = is_one;
   AUTOPAR_TRY(best, plan_by_cuts(candidate, cutoff));
-  AUTOPAR_TRY(room, room_of(best.stage, search_.common));
-  return read_as_made(plans_.at(best.form.stages), search_.whole.cluster, search_.options.updates,
-                      room, std::move(best));
+  return read_better(std::move(best));
+}
+
+Result<PipelinePlan> PipelineStep::read_better(PipelinePlan plan) const {
+  AUTOPAR_TRY(room, room_of(plan.stage, search_.common));
+  return read_as_made(plans_.at(plan.form.stages), search_.whole.cluster, search_.options.updates,
+                      room, std::move(plan));
 }
 
 Result<PipelinePlan> PipelineStep::plan_by_cuts(const FormCandidate& candidate, Seconds cutoff) {

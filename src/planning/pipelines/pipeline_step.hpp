@@ -77,6 +77,8 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);
+  // That plan, or the one whose chunks read values as they were made, where that is faster.
+  Result<PipelinePlan> read_better(PipelinePlan plan) const;
   Result<PipelinePlan> plan_by_cuts(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff);
   static bool promises(const FormCandidate& candidate, Seconds cutoff);

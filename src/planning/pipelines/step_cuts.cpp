@@ -9,8 +9,6 @@
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
-#include "planning/pipelines/read_as_made.hpp"
-#include "planning/pipelines/room.hpp"
 #include "stages/crossing.hpp"
 
 namespace autopar {
@@ -117,12 +115,8 @@ std::vector<OpId> PipelineStep::cuts_of_plan(const PipelinePlan& plan) const {
 Result<bool> PipelineStep::takes_cuts(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                       Bytes room, PipelinePlan& best) {
   if (!chunks_of(step_, cuts, search_.options.updates)) return false;
-  AUTOPAR_TRY(own_room, room_of(best.stage, search_.common));
   auto plan = planned(candidate, cuts, best.times.makespan, UnitEnds::kAlike);
-  if (plan) {
-    plan = read_as_made(plans_.at(best.form.stages), search_.whole.cluster, search_.options.updates,
-                        own_room, std::move(*plan));
-  }
+  if (plan) plan = read_better(std::move(*plan));
   if (!plan && plan.error().code != ErrorCode::kInfeasible) return plan.error();
   if (!plan || plan->peak_bytes > room || plan->times.makespan >= best.times.makespan) return false;
   best = std::move(*plan);
