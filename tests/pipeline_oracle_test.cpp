@@ -89,12 +89,16 @@ bool is_valid(const PipelineSchedule& schedule) {
     }
   }
   if (count != all.size()) return false;
+  const bool is_trained = std::any_of(all.begin(), all.end(), [](const StepAction& action) {
+    return is_pass(action.phase) && action.phase != kF;
+  });
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (std::int64_t m = 0; m < schedule.micro_batches; ++m) {
       std::string phases;
       for (const StepPhase phase : {kF, kB, kI, kW, kFB}) {
         if (all.count({chunk, phase, m}) > 0) phases += name_of(phase);
       }
+      if (!is_trained && phases == "F") continue;
       if (phases != "FB" && phases != "FIW") return false;  // FB: either F and B, or FB
     }
   }

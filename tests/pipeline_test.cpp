@@ -283,6 +283,35 @@ TEST_CASE("micro-batches in flight of a mixed line", "[pipeline]") {
   CHECK(in_flight(schedule).of_stage == std::vector<std::int64_t>{3, 1});
 }
 
+TEST_CASE("forward passes alone", "[pipeline]") {
+  for (const ScheduleKind kind : schedule_kinds()) {
+    for (const PipelineShape& shape : small_shapes(kind)) {
+      const PipelineSchedule trained = made(kind, shape);
+      const PipelineSchedule schedule = forward_only(trained);
+      INFO(name_of(kind) << " " << text_of(shape));
+      REQUIRE(why_not(schedule) == "");
+      CHECK(is_forward_only(schedule));
+      CHECK(!is_forward_only(trained));
+      const InFlight flying = in_flight(schedule);
+      CHECK(*std::max_element(flying.of_stage.begin(), flying.of_stage.end()) == 1);
+      if (shape.chunks_per_stage > 1) continue;
+      // A micro-batch goes through all stages, and the others follow it.
+      const ScheduleTimes times = simulated(schedule, equal_costs(schedule, 2, 5, 7));
+      CHECK(times.makespan == 2 * static_cast<double>(shape.micro_batches + shape.stages - 1));
+      CHECK(times.bubble_rate == 0);
+    }
+  }
+  // One that is missing, a circle, and one backward pass that is there.
+  PipelineSchedule schedule = forward_only(made(ScheduleKind::k1F1B, {2, 1, 2}));
+  schedule.lines[1].pop_back();
+  CHECK(why_not(schedule) == "line 2: 1F1 stands nowhere; expected exactly once");
+  schedule.lines[1].push_back({1, StepPhase::kForward, 1});
+  std::swap(schedule.lines[1][0], schedule.lines[1][1]);
+  CHECK(why_not(schedule) == "");
+  schedule.lines[0].push_back({0, StepPhase::kBackward, 0});
+  CHECK_THAT(why_not(schedule), Contains("0B1 stands nowhere"));
+}
+
 TEST_CASE("what is refused, and what the message says", "[pipeline]") {
   const auto refusal = [](const std::string& text) {
     const auto lines = parse_schedule(text, {}, "text");

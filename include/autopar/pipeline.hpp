@@ -38,8 +38,8 @@ struct PipelineShape {
 };
 
 // Invariants, which verify_schedule checks: line s holds the actions of the chunks of stage s, and
-// of each chunk and micro-batch F and either B or I and W, or FB alone. R and U may stand once per
-// chunk.
+// of each chunk and micro-batch F and either B or I and W, or FB alone; of a model that is not
+// trained F alone, of all of them. R and U may stand once per chunk.
 struct PipelineSchedule {
   std::int64_t micro_batches = 1;
   std::vector<std::int64_t> stage_of_chunk;
@@ -59,6 +59,11 @@ Result<PipelineSchedule> make_schedule(ScheduleKind kind, const PipelineShape& s
 // (kInput): a chunk in two lines, or none of a number below the largest.
 Result<PipelineSchedule> schedule_of_lines(std::vector<StepLine> lines);
 
+// Whether it has no action of a backward pass: each micro-batch goes through the model once.
+bool is_forward_only(const PipelineSchedule& schedule);
+// The forward passes of a schedule, in its order.
+PipelineSchedule forward_only(PipelineSchedule schedule);
+
 // Of the chunks that have an I, every B becomes I and then W: a chunk has programs for the whole
 // backward pass or for its parts.
 PipelineSchedule backward_apart(PipelineSchedule schedule);
@@ -73,7 +78,7 @@ void add_updates(PipelineSchedule& schedule, bool reduce);
 Status verify_schedule(const PipelineSchedule& schedule);
 
 // The largest numbers of micro-batches whose forward pass has begun and whose backward pass has not
-// ended, which it has with B, W or FB. Of a valid schedule.
+// ended, which it has with B, W or FB; where there is none, with F. Of a valid schedule.
 struct InFlight {
   std::vector<std::int64_t> of_chunk;
   std::vector<std::int64_t> of_stage;  // of all its chunks together, at one time

@@ -345,9 +345,9 @@ std::string short_searcher_name(const std::string& asked);
 // Whether `asked`, as `--searcher` has it, is `uniform`, perhaps with a template behind its name.
 bool is_templates(const std::string& asked);
 
-// Data parallelism: per op the factor that runs along the batch (dimension 0 of the data inputs,
-// followed through the graph), -1 where there is none.
-std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules);
+// Data parallelism: per op the factor that runs along the batch (dimension `dim` of the data
+// inputs, followed through the graph), -1 where there is none.
+std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules, int dim = 0);
 // Of the inputs whose next value is an output by `updates` (see updated_inputs), those whose next
 // value runs along the batch: the caches of a decoding step are data, a training step's weights and
 // optimizer states are not.

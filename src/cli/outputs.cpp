@@ -152,8 +152,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   Report report = build_report(request, outcome);
   report.model = fs::path(options.model).filename().string();
   report.model_sha256 = inputs.model.sha256;
-  report.model_path =
-      fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
+  report.model_path = path_from_folder(options);
   report.warnings.insert(report.warnings.begin(), inputs.warnings.begin(), inputs.warnings.end());
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
   if (!inputs.mixing_op.empty()) report.warnings.push_back(told_of_mixing(inputs));
@@ -251,14 +250,18 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   step.micro_batches = graph.passes / graph.copies;
   step.copies = graph.copies;
   step.micro_inputs = inputs.micro_inputs;
-  step.outputs = {loss_of_step(inputs)};
+  step.outputs = outputs_of_step(inputs);
   add_told(parts.update.graph, inputs.loss, {}, step);
   const std::vector<CopyTurn> turns = turns_of(request, outcome);
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
+  const bool is_trained = !inputs.training_bytes.empty();
   for (const StepPart* part : {&parts.pass, &parts.update}) {
+    if (part->graph.ops.empty()) continue;  // nothing is updated
     const bool is_pass = part == &parts.pass;
-    const StepPhase phase = is_pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
+    const StepPhase phase = !is_pass     ? StepPhase::kUpdate
+                            : is_trained ? StepPhase::kForwardBackward
+                                         : StepPhase::kForward;
     const auto interleaved = [&](const Plan& plan) {
       return interleave_copies(plan, is_pass ? graph.copies : 1, step.micro_inputs, step.outputs,
                                turns);
@@ -289,6 +292,10 @@ Status check_step_options(const SearchRequest& request, const PlanOptions& optio
 
 }  // namespace
 
+std::string path_from_folder(const PlanOptions& options) {
+  return fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
+}
+
 const char* option_of_one_program(const PlanOptions& options) {
   if (!options.dialects.empty()) return "--dialect";
   if (options.fallback_functions) return "--fallback-functions";
@@ -312,14 +319,15 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   return origin;
 }
 
-StepOutput loss_of_step(const Inputs& inputs) {
+std::vector<StepOutput> outputs_of_step(const Inputs& inputs) {
+  if (inputs.training_bytes.empty()) return inputs.outputs;
   switch (inputs.loss_combining) {
     case LossCombining::kMean:
-      return {inputs.loss, Combining::kMean};
+      return {{inputs.loss, Combining::kMean}};
     case LossCombining::kSum:
-      return {inputs.loss, Combining::kSum};
+      return {{inputs.loss, Combining::kSum}};
     case LossCombining::kLast:
-      return {inputs.loss, Combining::kLast};
+      return {{inputs.loss, Combining::kLast}};
   }
   AUTOPAR_CHECK(false, "a loss that is not combined");
 }

@@ -20,6 +20,9 @@ void add_weights_option(CLI::App& app, PlanOptions& options);
 // may be that of a file which is written there.
 Status check_data_names(const Graph& graph, const PlanOptions& options);
 
+// Where the model lies, as seen from the folder of its plan.
+std::string path_from_folder(const PlanOptions& options);
+
 // Of the options that only a plan of one program can be written with the first that is asked for;
 // null: none is.
 const char* option_of_one_program(const PlanOptions& options);
@@ -30,8 +33,9 @@ inline constexpr const char* kOneProgram =
 // to be said.
 StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name);
 
-// The loss, and how that of several passes becomes one.
-StepOutput loss_of_step(const Inputs& inputs);
+// What a step of several passes tells, and how that becomes one: the loss; of a model that is not
+// trained its outputs.
+std::vector<StepOutput> outputs_of_step(const Inputs& inputs);
 // Without an optimizer the update tells the gradients: its outputs but the loss, next values and
 // what it hands to other programs.
 void add_told(const Graph& update, const std::string& loss, const std::set<std::string>& handed,

@@ -133,8 +133,12 @@ void move_groups(Graph& program, std::int64_t first_rank) {
 Status add_unsharded(const Inputs& whole, Programs& programs) {
   const Graph& graph = whole.model.graph;
   AUTOPAR_TRY(parts, parts_of(graph, whole.rules, unsharded_strategy(graph)));
-  programs.unsharded.emplace_back(StepPhase::kForwardBackward, unsharded(parts.pass.graph));
-  programs.unsharded.emplace_back(StepPhase::kUpdate, unsharded(parts.update.graph));
+  const bool is_trained = !parts.update.graph.ops.empty();
+  programs.unsharded.emplace_back(is_trained ? StepPhase::kForwardBackward : StepPhase::kForward,
+                                  unsharded(parts.pass.graph));
+  if (is_trained) {
+    programs.unsharded.emplace_back(StepPhase::kUpdate, unsharded(parts.update.graph));
+  }
   programs.step.reference = StepReference::kPasses;
   return Ok{};
 }
@@ -144,7 +148,7 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole, int 
   Step& step = programs.step;
   step.world_size = plan.form.stages * plan.stage.device_count();
   step.micro_batches = plan.schedule.micro_batches;
-  step.outputs = {loss_of_step(whole)};
+  step.outputs = outputs_of_step(whole);
   std::set<std::string> read, handed;
   for (const Handed& one : plan.handed) handed.insert(one.value);
   std::vector<std::vector<PhasePart>> parts(plan.chunks.size());

@@ -90,6 +90,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
         {"micro_batches", plan.schedule.micro_batches},
         {"bubble_rate", plan.times.bubble_rate},
         {"chunks", stages}}}};
+  if (!options.train) report["model"]["path"] = path_from_folder(options);
   if (plan.has_own_passes && parse_schedule_kind(plan.form.schedule)) {
     Json& whole_passes = report["pipeline"]["whole_backward"] = Json::array();
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
@@ -202,20 +203,31 @@ std::string seconds_at(const Json& chunk, const char* key) {
   return format_seconds(chunk.at(key).get<Seconds>());
 }
 
+// Without B and U where no chunk has a backward pass: of a model that is not trained.
 std::string chunks_text(const Json& chunks) {
+  const bool is_trained = std::any_of(chunks.begin(), chunks.end(), [](const Json& chunk) {
+    return chunk.at("backward_seconds").get<Seconds>() > 0;
+  });
   TextTable table;
-  table.right_aligned = {true, true, false, false, true, true, true, true, true, true};
-  table.rows = {
-      {"stage", "chunk", "ops", "mesh", "F", "B", "U", "exposed", "idle", "memory/device"}};
+  table.rows = {{"stage", "chunk", "ops", "mesh", "F"}};
+  if (is_trained) table.rows[0].insert(table.rows[0].end(), {"B", "U"});
+  table.rows[0].insert(table.rows[0].end(), {"exposed", "idle", "memory/device"});
+  table.right_aligned.assign(table.rows[0].size(), true);
+  table.right_aligned[2] = table.right_aligned[3] = false;
   for (const Json& chunk : chunks) {
-    table.rows.push_back(
-        {std::to_string(chunk.at("stage").get<std::int64_t>()),
-         std::to_string(chunk.at("chunk").get<std::int64_t>()),
-         chunk.at("first_op").get<std::string>() + " to " + chunk.at("last_op").get<std::string>(),
-         chunk.at("mesh").get<std::string>(), seconds_at(chunk, "forward_seconds"),
-         seconds_at(chunk, "backward_seconds"), seconds_at(chunk, "update_seconds"),
-         seconds_at(chunk, "exposed_communication_seconds"), seconds_at(chunk, "idle_seconds"),
-         format_bytes(chunk.at("memory_bytes").get<double>())});
+    std::vector<std::string> row = {
+        std::to_string(chunk.at("stage").get<std::int64_t>()),
+        std::to_string(chunk.at("chunk").get<std::int64_t>()),
+        chunk.at("first_op").get<std::string>() + " to " + chunk.at("last_op").get<std::string>(),
+        chunk.at("mesh").get<std::string>(), seconds_at(chunk, "forward_seconds")};
+    if (is_trained) {
+      row.push_back(seconds_at(chunk, "backward_seconds"));
+      row.push_back(seconds_at(chunk, "update_seconds"));
+    }
+    row.push_back(seconds_at(chunk, "exposed_communication_seconds"));
+    row.push_back(seconds_at(chunk, "idle_seconds"));
+    row.push_back(format_bytes(chunk.at("memory_bytes").get<double>()));
+    table.rows.push_back(std::move(row));
   }
   return to_text(table);
 }

@@ -147,7 +147,7 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
 
 std::string told_of_mixing(const Inputs& inputs) {
   return "the passes are not one pass over the whole batch, since " +
-         (inputs.has_whole_batch
+         (inputs.mixing_op != kNoWholeBatch
               ? inputs.mixing_op + " makes a sample depend on others of its micro-batch"
               : "the model cannot be had with that batch") +
          "; `run` compares with the unsharded passes";

@@ -96,7 +96,7 @@ Status add_model(const RunOptions& options, const std::string& given,
     add_properties(options, files, request);
     return Ok{};
   }
-  const auto model = unsharded_model(given, file, request.step.has_value(), import);
+  const auto model = unsharded_model(given, file, whole_inputs(files, request.step), import);
   if (!model && (request.expected.empty() || !given.empty())) return model.error();
   if (model) {
     logging::debug("compared with the unsharded model {}", model->path);

@@ -1,6 +1,7 @@
 #include "cli/run_program.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "autopar/file_facts.hpp"
 #include "autopar/npz.hpp"
@@ -73,9 +74,11 @@ Status map_common_weights(const PlanFile& file, RunProgram& program) {
 }
 
 // Where the plan was made with another batch than the model's own: that one, and where it stands.
-ImportOptions on_batch_of(const Plan& plan, const Graph& model, const ImportOptions& import) {
+// `inputs`: of the plan.
+ImportOptions on_batch_of(const std::vector<BoundaryValue>& inputs, const Graph& model,
+                          const ImportOptions& import) {
   ImportOptions options = import;
-  for (const BoundaryValue& input : plan.inputs) {
+  for (const BoundaryValue& input : inputs) {
     const auto of_model = std::find_if(model.inputs.begin(), model.inputs.end(), [&](ValueId id) {
       return model.value(id).name == input.name;
     });
@@ -121,7 +124,26 @@ Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) 
   return program;
 }
 
-Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan, bool of_step,
+std::vector<BoundaryValue> whole_inputs(const std::vector<PlanFile>& files,
+                                        const std::optional<Step>& step) {
+  std::vector<BoundaryValue> inputs;
+  std::set<std::string> known;
+  for (const PlanFile& file : files) {
+    for (BoundaryValue input : file.plan.inputs) {
+      if (!known.insert(input.name).second) continue;
+      for (const MicroInput& cut : step ? step->micro_inputs : std::vector<MicroInput>()) {
+        const auto dimension = static_cast<std::size_t>(cut.dimension);
+        if (cut.name != input.name || dimension >= input.shape.size()) continue;
+        input.shape[dimension] *= step->micro_batches * step->copies;
+      }
+      inputs.push_back(std::move(input));
+    }
+  }
+  return inputs;
+}
+
+Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan,
+                                       const std::vector<BoundaryValue>& inputs,
                                        const ImportOptions& import) {
   UnshardedModel model;
   AUTOPAR_TRY(path, model_path_of_plan(given, plan.path));
@@ -131,9 +153,7 @@ Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile&
   const std::string& expected = plan.metadata.model_sha256;
   if (imported) {
     AUTOPAR_RETURN_IF_ERROR(check_model_sha256(path, imported->sha256, expected));
-    // Programs of a step read one micro-batch.
-    ImportOptions batched = import;
-    if (!of_step) batched = on_batch_of(plan.plan, imported->graph, import);
+    const ImportOptions batched = on_batch_of(inputs, imported->graph, import);
     if (batched.batch != 0) imported = import_model(path, batched);
     if (!imported) return imported.error();
     const auto& ops = imported->graph.ops;

@@ -24,10 +24,13 @@ struct UnshardedModel {
   std::shared_ptr<const std::string> bytes;  // of the ONNX model that a graph.json stands for
   std::optional<Graph> graph;                // nothing: it cannot be imported
 };
-// Looked for as model_of_plan does, read once; on the batch of the plan, unless that is one of a
-// step's programs. Errors: it is not the model that the plan was made of; a graph.json that cannot
+// Inputs of the programs, with the whole batch of those that a step cuts.
+std::vector<BoundaryValue> whole_inputs(const std::vector<PlanFile>& files,
+                                        const std::optional<Step>& step);
+// Looked for as model_of_plan does, read once; on the batch of these inputs. Errors: it is not the model that the plan was made of; a graph.json that cannot
 // be imported.
-Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan, bool of_step,
+Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan,
+                                       const std::vector<BoundaryValue>& inputs,
                                        const ImportOptions& import);
 
 // Given inputs and outputs of an .npz file; an array without a prefix is an input. A rank that does

@@ -54,10 +54,22 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
                         "goes with a plan of one stage");
 }
 
+// Of a model that is not trained.
+Status check_model_options(const CLI::App& app, const PlanOptions& options) {
+  AUTOPAR_RETURN_IF_ERROR(refuse_training_options(app));
+  const bool has_passes = options.stages != "1" || options.training.micro_batches != "1";
+  if (has_passes && is_templates(options.searcher)) {
+    return usage_error("--searcher " + options.searcher +
+                       " with --micro-batches or --stages is of training steps: it goes with "
+                       "--train; --searcher auto plans a model in stages");
+  }
+  return Ok{};
+}
+
 // What is given must be read.
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
-  if (!options.train) AUTOPAR_RETURN_IF_ERROR(refuse_training_options(app));
+  if (!options.train) AUTOPAR_RETURN_IF_ERROR(check_model_options(app, options));
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--annotate"},
@@ -93,7 +105,7 @@ Status check_pinned_stages(const StrategyFile& file, PlanOptions& options) {
     return Ok{};
   }
   return usage_error(file.path + ": pipeline_stage of its ops goes up to " +
-                     std::to_string(stages - 1) + ": it goes with --train --stages " + asked);
+                     std::to_string(stages - 1) + ": it goes with --stages " + asked);
 }
 
 // The steps that are planned: one for each number of micro-batches that is asked for, and the step
@@ -282,6 +294,7 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                  "a pipeline of so many stages, each on its part of the cluster (default 1); auto\n"
                  "The step is cut between ops where little crosses, so that stages have like work; "
                  "each is planned on its own devices, with what its micro-batches in flight keep. "
+                 "Without --train the batch goes through the stages once, in micro-batches. "
                  "`auto`: one stage, and every number that divides the cluster; the fastest is "
                  "taken.")
       ->type_name("NUMBER");
@@ -294,7 +307,8 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                  "or a file\n"
                  "In which order a stage takes the forward and backward passes of its "
                  "micro-batches. A file has a line of actions per stage, as schedule.csv and "
-                 "PyTorch's tables have them: `./mine.csv`.")
+                 "PyTorch's tables have them: `./mine.csv`. "
+                 "Without --train: 1f1b or gpipe (the same then), interleaved, auto, or a file.")
       ->type_name("NAME|FILE");
   app.add_option("--cuts", options->cuts,
                  "of a pipeline: the forward ops that its chunks begin with, but for the first\n"

@@ -83,13 +83,12 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
 }
 
 Status refuse_training_options(const CLI::App& app) {
-  return refuse_options(app, {"--loss",     "--optimizer",     "--parameters", "--freeze",
-                              "--lr",       "--betas",         "--eps",        "--weight-decay",
-                              "--momentum", "--clip-norm",     "--precision",  "--reduce-precision",
-                              "--dropout",  "--micro-batches", "--copies",     "--gradients",
-                              "--stages",   "--schedule",      "--chunks",     "--cuts",
-                              kWeightsFrom},
-                        "needs --train: without it the model is taken as it is");
+  return refuse_options(
+      app,
+      {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas", "--eps",
+       "--weight-decay", "--momentum", "--clip-norm", "--precision", "--reduce-precision",
+       "--dropout", "--copies", "--gradients", kWeightsFrom},
+      "needs --train: without it the model is taken as it is");
 }
 
 Status settle_training_options(const CLI::App& app, TrainingChoice& choice) {
@@ -119,7 +118,8 @@ void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {
   app.add_option("--micro-batches", choice.micro_batches,
                  "passes of a step, each on so many parts of the batch: a number (default 1), or "
                  "auto\n"
-                 "Gradients are summed over the passes, and the update is one. `auto` tries "
+                 "Gradients are summed over the passes, and the update is one; without --train "
+                 "outputs are put together. `auto` tries "
                  "numbers that divide the batch, as long as one may be more than 0.5 % faster.")
       ->type_name("NUMBER");
   app.add_option("--copies", choice.copies,

@@ -214,7 +214,7 @@ void RankCalls::keep(const ProgramCall& call, std::size_t output, Value value) {
     (of_pass ? state_ : next_state_)[port] = std::move(value);
     return;
   }
-  if (use.result) parts_[*use.result].push_back(value);
+  if (use.result) parts_[*use.result][call.micro_batch] = value;
   const auto movements = movements_of_.find(port);
   if (movements != movements_of_.end()) {
     for (const std::size_t m : movements->second) send(m, *value);
@@ -267,7 +267,10 @@ std::vector<Ort::Value> RankCalls::results() {
     const RunOutput& result = wiring_.results[at.result];
     const auto parts = parts_.find(at.result);
     if (parts != parts_.end()) {
-      results.push_back(combined(result, at.place.program->mesh, std::move(parts->second)));
+      std::vector<Value> in_order;
+      for (auto& [micro_batch, value] : parts->second) in_order.push_back(std::move(value));
+      parts_.erase(parts);
+      results.push_back(combined(result, at.place.program->mesh, std::move(in_order)));
       continue;
     }
     const auto& outputs = at.place.program->outputs;

@@ -62,9 +62,9 @@ class RankCalls {
   std::map<Port, Value> state_;       // next values that are read now
   std::map<Port, Value> next_state_;  // of updates, read in the next step
   std::map<Moved, Value> arrived_;
-  std::map<Moved, int> moved_readers_;               // calls of this rank that are yet to read it
-  std::map<std::size_t, int> readers_of_moved_;      // by movement: inputs of this rank's programs
-  std::map<std::size_t, std::vector<Value>> parts_;  // by result, what micro-batches gave
+  std::map<Moved, int> moved_readers_;           // calls of this rank that are yet to read it
+  std::map<std::size_t, int> readers_of_moved_;  // by movement: inputs of this rank's programs
+  std::map<std::size_t, std::map<std::int64_t, Value>> parts_;  // by result and micro-batch
   std::map<Port, std::vector<std::size_t>> movements_of_;
   std::map<Port, int> readers_of_;  // inputs of this rank's programs, for the same micro-batch
   // Messages of each rank to this one, in the order in which it sends them.

@@ -17,6 +17,7 @@ class Filling {
     AUTOPAR_RETURN_IF_ERROR(verify_placement());
     table_.chunks = static_cast<std::int64_t>(schedule_.stage_of_chunk.size());
     table_.micro_batches = schedule_.micro_batches;
+    table_.has_backward = !is_forward_only(schedule_);
     const std::size_t passes = table_.index(table_.chunks, 0);
     table_.makers.resize(2 * passes);
     table_.weights.resize(passes);
@@ -116,6 +117,7 @@ class Filling {
                          " stands nowhere" + otherwise + "; expected exactly once");
     };
     if (forward.line < 0) return missing(StepPhase::kForward, "");
+    if (!table_.has_backward) return Ok{};
     if (backward.line < 0) {
       return missing(StepPhase::kBackward, weights.line < 0 ? ", nor I and W in its place"
                                                             : ", nor I, to which its W belongs");

@@ -56,6 +56,23 @@ Result<PipelineSchedule> schedule_of_lines(std::vector<StepLine> lines) {
   return schedule;
 }
 
+bool is_forward_only(const PipelineSchedule& schedule) {
+  const auto is_backward = [](const StepAction& action) {
+    return is_pass(action.phase) && action.phase != StepPhase::kForward;
+  };
+  return std::none_of(schedule.lines.begin(), schedule.lines.end(), [&](const StepLine& line) {
+    return std::any_of(line.begin(), line.end(), is_backward);
+  });
+}
+
+PipelineSchedule forward_only(PipelineSchedule schedule) {
+  for (StepLine& line : schedule.lines) {
+    std::erase_if(line,
+                  [](const StepAction& action) { return action.phase != StepPhase::kForward; });
+  }
+  return schedule;
+}
+
 PipelineSchedule backward_apart(PipelineSchedule schedule) {
   std::set<std::int64_t> apart;
   for (const StepLine& line : schedule.lines) {
@@ -95,6 +112,7 @@ Status verify_schedule(const PipelineSchedule& schedule) {
 
 InFlight in_flight(const PipelineSchedule& schedule) {
   std::vector<Level> chunks(schedule.stage_of_chunk.size());
+  const bool ends_forward = is_forward_only(schedule);
   InFlight found;
   for (const StepLine& line : schedule.lines) {
     Level stage;
@@ -102,7 +120,9 @@ InFlight in_flight(const PipelineSchedule& schedule) {
       Level& chunk = chunks[static_cast<std::size_t>(action.chunk)];
       for (Level* level : {&chunk, &stage}) {
         if (makes_activation(action.phase)) level->rise(1);
-        if (ends_gradients(action.phase)) level->rise(-1);
+        if (ends_gradients(action.phase) || (ends_forward && is_pass(action.phase))) {
+          level->rise(-1);
+        }
       }
     }
     found.of_stage.push_back(stage.most);

@@ -125,13 +125,17 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options, CommonOptions& comm
   AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
   if (file.stages.empty() && !file.stage_of_ops.empty()) {
     return input_error(file.path + ": op '" + file.stage_of_ops.begin()->first +
-                       "': pipeline_stage is a pin of `autopar search --train --stages`; the "
+                       "': pipeline_stage is a pin of `autopar search --stages`; the "
                        "strategy of a pipeline says it otherwise (step.stages)");
   }
   if (file.batch.size > 0 && !options.train) {
     options.training.batch = file.batch.size;
     options.training.batch_dim = file.batch.dim;
     options.training.data_inputs = file.batch.data_inputs;
+  }
+  if (!options.train && file.has_passes) {
+    options.training.micro_batches = std::to_string(file.micro_batches);
+    options.training.options.update_apart = true;
   }
   if (common.memory.empty() && file.memory_limit > 0) {
     common.memory = std::to_string(file.memory_limit);

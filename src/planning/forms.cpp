@@ -91,7 +91,7 @@ class Forms {
     levels_.assign(kLevels.begin(), kLevels.end());
     if (asked_) levels_ = {*asked_};
     counts_ = {inputs->model.graph.passes};
-    if (options_.train && options_.training.micro_batches == "auto") {
+    if (options_.training.micro_batches == "auto") {
       AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
       counts_ = std::move(counts);
     }

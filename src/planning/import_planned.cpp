@@ -4,6 +4,7 @@
 #include "autopar/sha256.hpp"
 #include "planning/common_options.hpp"
 #include "planning/logging.hpp"
+#include "planning/model_passes.hpp"
 #include "support/parallel.hpp"
 
 namespace autopar {
@@ -25,7 +26,7 @@ Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions
     inputs.batch = choice.batch;
     inputs.forward = split->step.facts.forward;
     inputs.loss = split->step.facts.loss;
-    inputs.mixing_op = "the whole batch";
+    inputs.mixing_op = kNoWholeBatch;
     return split;
   }
   return why;
@@ -85,7 +86,7 @@ Result<ImportedModel> import_made_step(const Result<TrainingStep>& whole,
   bool is_whole = choice.micro_batches == "1" && !choice.options.update_apart;
   std::int64_t count = 1;
   if (!is_whole) {
-    AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
+    AUTOPAR_TRY(batch, batch_of(whole->graph, choice.batch_dim));
     inputs.batch = batch;
     AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
     count = counts.front();
@@ -127,7 +128,14 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   asked.updates = options.updates;
   const TrainingChoice& choice = options.training;
   inputs.planned_batch = {choice.batch, choice.batch_dim, choice.data_inputs};
-  return import_on_batch(options.model, asked);
+  if (!options.runs_in_passes()) return import_on_batch(options.model, asked);
+  AUTOPAR_TRY(passes, model_in_passes(options.model, choice, common, options.updates));
+  inputs.batch = passes.batch;
+  inputs.micro_inputs = std::move(passes.inputs);
+  inputs.outputs = std::move(passes.outputs);
+  if (passes.mixing_op) inputs.mixing_op = "op '" + *passes.mixing_op + "'";
+  if (!passes.has_whole_batch()) inputs.mixing_op = kNoWholeBatch;
+  return std::move(passes.model);
 }
 
 }  // namespace autopar

@@ -17,6 +17,9 @@ namespace autopar {
 // By the names of the ops.
 using KernelsByOp = std::map<std::string, OpKernel>;
 
+// The model cannot be had with the whole batch.
+inline constexpr const char* kNoWholeBatch = "the whole batch";
+
 // Everything that a search request refers to; lives as long as the request.
 struct Inputs {
   ImportedModel model;
@@ -44,8 +47,11 @@ struct Inputs {
   std::int64_t batch = 0;
   PlannedBatch planned_batch = {};    // of a model that is planned as it is, where one is asked for
   std::vector<PlanTrial> tried = {};  // where several numbers of passes, or recomputations, were
-  std::string mixing_op = {};  // of several passes: why they are not a pass over the whole batch
+  // Of several passes: why they are not a pass over the whole batch, "op 'NAME'" or kNoWholeBatch.
+  std::string mixing_op = {};
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
+  // Of several passes of a model that is not trained: how its outputs become those of the batch.
+  std::vector<StepOutput> outputs = {};
   LossCombining loss_combining = LossCombining::kMean;
   std::string loss;
   // How the step runs of which `model.graph` is a part. Kernels at the ends of the part have

@@ -43,8 +43,12 @@ struct PlanOptions {
   bool fallback_functions = false;
   bool annotate = false;
   bool train = false;  // the model is a forward graph, and what is planned is its training step
-  std::string stages = "1";  // of a pipeline, which --train makes of the step
-  std::string chunks;        // per stage; empty: as many as the schedule has
+  std::string stages = "1";  // of a pipeline
+  // Whether it is planned in passes, one for each micro-batch, though it is no training step.
+  bool runs_in_passes() const {
+    return !train && (training.micro_batches != "1" || training.options.update_apart);
+  }
+  std::string chunks;  // per stage; empty: as many as the schedule has
   std::string schedule = "1f1b";
   std::string cuts;  // ops that chunks but the first begin with; empty: where the work is balanced
   TrainingChoice training;

@@ -125,6 +125,8 @@ Result<ImportedModel> import_rebatched(const std::string& model, const TrainingC
   for (std::size_t i = 0; i < std::min<std::size_t>(rebatched->restated.size(), 3); ++i) {
     some += (i > 0 ? ", '" : "'") + rebatched->restated[i] + "'";
   }
+  imported->sha256 = forward.sha256;
+  imported->ops_of_user_op = forward.ops_of_user_op;
   imported->warnings = forward.warnings;
   imported->warnings.push_back(model + ": constants say its own batch; with --batch " +
                                std::to_string(choice.batch) + " those of " +
@@ -151,12 +153,10 @@ Result<ImportedModel> import_on_batch(const std::string& model, const ImportOpti
       std::to_string(options.batch) + "; export the model with a symbolic batch");
 }
 
-namespace {
-
 Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
                                      const CommonOptions& common) {
   AUTOPAR_TRY(import_options, import_options_of(choice, common));
-  import_options.least_opset = 16;  // since when what is scattered can be added up
+  import_options.least_opset = choice.least_opset;
   import_options.whole_batch = choice.whole_batch;
   Result<ImportedModel> imported = import_on_batch(model, import_options);
   // A batch that the file does not have is refused, but for passes on parts of one that it has.
@@ -167,6 +167,8 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   }
   return import_rebatched(model, choice, std::move(import_options), imported.error());
 }
+
+namespace {
 
 Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {
   const std::string path = forward.path;
@@ -203,9 +205,9 @@ Status check_copies(const TrainingChoice& choice) {
                      std::to_string(2 * choice.copies) + ", not with " + text);
 }
 
-Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim) {
-  for (ValueId input : step.graph.inputs) {
-    const Value& value = step.graph.value(input);
+Result<std::int64_t> batch_of(const Graph& graph, std::size_t batch_dim) {
+  for (ValueId input : graph.inputs) {
+    const Value& value = graph.value(input);
     if (value.kind == ValueKind::kInput && value.shape.size() > batch_dim) {
       return value.shape[batch_dim];
     }
@@ -239,8 +241,6 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
                      std::to_string(batch) + "; what does: " + list);
 }
 
-namespace {
-
 // What runs over a batch of 1 its rules do not show: the model is then asked with the whole batch.
 // Where it cannot be had so, there is no pass over the whole batch to compare with.
 Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
@@ -255,8 +255,6 @@ Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const
   const auto whole = import_forward(model, choice, common);
   return found(whole ? whole->graph : pass.graph);
 }
-
-}  // namespace
 
 Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
                                const CommonOptions& common, std::int64_t micro_batches) {
@@ -343,21 +341,15 @@ Status check_combining(const TrainingStep& whole, const SplitStep& split, const 
 
 }  // namespace
 
-Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
-                             const CommonOptions& common, const TrainingStep& whole,
-                             std::int64_t micro_batches) {
-  AUTOPAR_TRY(batch, batch_of(whole, choice.batch_dim));
-  TrainingChoice of_batch = choice;
-  of_batch.batch = batch;
-  AUTOPAR_TRY(split, split_passes(model, of_batch, common, micro_batches));
-  split.inputs.clear();
+Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
+                                           const std::vector<std::string>& data,
+                                           std::int64_t micro_batches) {
   std::map<std::string, Shape> shapes;
-  for (ValueId input : whole.graph.inputs) {
-    shapes[whole.graph.value(input).name] = whole.graph.value(input).shape;
-  }
-  for (const std::string& name : split.step.facts.data) {
-    for (ValueId input : split.step.graph.inputs) {
-      const Value& value = split.step.graph.value(input);
+  for (ValueId input : whole.inputs) shapes[whole.value(input).name] = whole.value(input).shape;
+  std::vector<MicroInput> cut;
+  for (const std::string& name : data) {
+    for (ValueId input : part.inputs) {
+      const Value& value = part.value(input);
       if (value.name != name) continue;
       const Shape& full = shapes[name];
       for (std::size_t d = 0; d < full.size(); ++d) {
@@ -368,11 +360,23 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
                              std::to_string(value.shape[d]) + " of one of " +
                              std::to_string(micro_batches) + " parts of it");
         }
-        split.inputs.push_back({name, static_cast<std::int64_t>(d)});
+        cut.push_back({name, static_cast<std::int64_t>(d)});
         break;
       }
     }
   }
+  return cut;
+}
+
+Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
+                             const CommonOptions& common, const TrainingStep& whole,
+                             std::int64_t micro_batches) {
+  AUTOPAR_TRY(batch, batch_of(whole.graph, choice.batch_dim));
+  TrainingChoice of_batch = choice;
+  of_batch.batch = batch;
+  AUTOPAR_TRY(split, split_passes(model, of_batch, common, micro_batches));
+  AUTOPAR_TRY(cut, cut_inputs(whole.graph, split.step.graph, split.step.facts.data, micro_batches));
+  split.inputs = std::move(cut);
   if (micro_batches == 1) return split;
   AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
   AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));

@@ -26,6 +26,7 @@ struct TrainingChoice {
   bool follows_batch = false;
   std::string micro_batches = "1";  // of `search`: a number, or auto
   std::int64_t copies = 1;          // of its passes, interleaved
+  std::int64_t least_opset = 16;    // since when what is scattered can be added up
   std::string gradients = "mean";
 };
 // What was chosen; errors say what was expected. Precondition: `optimizer` and `precision` are such
@@ -41,14 +42,19 @@ Result<ImportOptions> import_options_of(const TrainingChoice& choice, const Comm
 // own batch that shape inference lets pass.
 Result<ImportedModel> import_on_batch(const std::string& model, const ImportOptions& options);
 
+// The forward model on the batch that the choice says. Where passes are asked for, constants of the
+// file's own batch are said anew (rebatch()). Errors: as of import_on_batch() and rebatch().
+Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
+                                     const CommonOptions& common);
+
 // The step of a forward model, with what was found told on stderr.
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
                                         const CommonOptions& common);
 
 // Whether --copies and --micro-batches go together.
 Status check_copies(const TrainingChoice& choice);
-// Extent of the batch dimension of the first data input that has one.
-Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim);
+// Extent of the batch dimension of the first data input that has one. Errors (kUsage): none has.
+Result<std::int64_t> batch_of(const Graph& graph, std::size_t batch_dim);
 // Numbers of passes that --micro-batches auto leaves out, since the model cannot be had with them;
 // each reason is told once.
 class LeftOutPasses {
@@ -61,6 +67,17 @@ class LeftOutPasses {
 
 // What --micro-batches asks for: one number, or for `auto` all that divide the batch.
 Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch);
+
+// Of inputs that are data the dimensions in which `part` has one of so many parts of `whole`.
+// Errors (kUsage): other sizes.
+Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
+                                           const std::vector<std::string>& data,
+                                           std::int64_t micro_batches);
+// What mixes samples of a batch that is run in parts; nothing: nothing does. Errors: of rules.
+Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
+                                                const TrainingChoice& choice,
+                                                const CommonOptions& common,
+                                                std::int64_t micro_batches);
 
 // The step of so many passes that is `whole` on the whole batch; and which dimension of each data
 // input is cut.

@@ -94,8 +94,8 @@ Batch batch_of(const Graph& graph, const GraphRules& rules, int dim = 0) {
 
 }  // namespace
 
-std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules) {
-  return batch_of(graph, rules).factors;
+std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules, int dim) {
+  return batch_of(graph, rules, dim).factors;
 }
 
 std::vector<std::vector<int>> factors_along(const Graph& graph, const GraphRules& rules, int dim) {

@@ -98,11 +98,11 @@ class PipelineFile {
 
   Status take_schedule() {
     const std::string where = file_.path + ": step.schedule";
-    const std::int64_t passes = inputs_.model.graph.passes;
+    const Graph& step = inputs_.model.graph;
     if (!file_.schedule_lines.empty()) {
       std::string table;
       for (const std::string& line : file_.schedule_lines) table += line + "\n";
-      AUTOPAR_TRY(schedule, schedule_of_table(table, where + "_lines", passes));
+      AUTOPAR_TRY(schedule, schedule_of_table(table, where + "_lines", step));
       plan_.schedule = std::move(schedule);
       plan_.has_own_passes = true;
       return Ok{};
@@ -113,7 +113,7 @@ class PipelineFile {
                          "schedule_lines, found '" +
                          file_.schedule + "'");
     }
-    auto schedule = schedule_of(plan_.form, passes);
+    auto schedule = schedule_of(plan_.form, step);
     if (!schedule) return input_error(where + ": " + schedule.error().message);
     plan_.schedule = std::move(*schedule);
     return Ok{};
@@ -124,7 +124,7 @@ class PipelineFile {
   std::vector<std::int64_t> micro_batches_in_flight() const {
     std::vector<std::int64_t> flying = in_flight(plan_.schedule).of_chunk;
     const bool is_named = plan_.has_own_passes && parse_schedule_kind(file_.schedule);
-    const auto named = is_named ? schedule_of(plan_.form, inputs_.model.graph.passes)
+    const auto named = is_named ? schedule_of(plan_.form, inputs_.model.graph)
                                 : Result<PipelineSchedule>(plan_.schedule);
     if (!named || named->stage_of_chunk != plan_.schedule.stage_of_chunk) return flying;
     const std::vector<std::int64_t> planned = in_flight(*named).of_chunk;

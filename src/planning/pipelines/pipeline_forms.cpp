@@ -34,9 +34,17 @@ Result<PipelineSchedule> parsed(const std::string& text, const std::string& path
   return schedule;
 }
 
-Result<PipelineSchedule> read_schedule(const std::string& path, std::int64_t micro_batches) {
+Result<PipelineSchedule> read_schedule(const std::string& path, const Graph& step) {
   AUTOPAR_TRY(text, read_file(path));
-  return schedule_of_table(text, path, micro_batches);
+  return schedule_of_table(text, path, step);
+}
+
+bool has_backward(const Graph& step) { return end_of_forward(step) < step.ops.size(); }
+
+// What differs from another schedule by its forward passes.
+bool is_of_forward(ScheduleKind kind) {
+  return kind == ScheduleKind::kGPipe || kind == ScheduleKind::k1F1B ||
+         kind == ScheduleKind::kInterleaved;
 }
 
 Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const Inputs& inputs) {
@@ -74,23 +82,36 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 }
 
 Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
-                                           std::int64_t micro_batches) {
+                                           const Graph& step) {
   auto schedule = parsed(text, where);
   if (!schedule) {
     const std::string& message = schedule.error().message;
     return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);
   }
-  if (schedule->micro_batches != micro_batches) {
+  if (schedule->micro_batches != step.passes) {
     return input_error(where + ": it has " + std::to_string(schedule->micro_batches) +
-                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
+                       " micro-batches, and --micro-batches is " + std::to_string(step.passes));
+  }
+  if (is_forward_only(*schedule) == has_backward(step)) {
+    return input_error(where + (has_backward(step)
+                                    ? ": it has no backward passes, such as 0B0, and a training "
+                                      "step does"
+                                    : ": it has backward passes, and the model is not trained; "
+                                      "expected F alone, or --train"));
   }
   return schedule;
 }
 
-Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches) {
+Result<PipelineSchedule> schedule_of(const PipelineForm& form, const Graph& step) {
   const auto kind = parse_schedule_kind(form.schedule);
-  if (!kind) return read_schedule(form.schedule, micro_batches);
-  AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, micro_batches}));
+  if (!kind) return read_schedule(form.schedule, step);
+  if (!has_backward(step) && !is_of_forward(*kind)) {
+    return usage_error("--schedule " + form.schedule +
+                       " orders backward passes, which a model without --train has not; expected "
+                       "gpipe, 1f1b (the same without backward passes), interleaved or auto");
+  }
+  AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, step.passes}));
+  if (!has_backward(step)) return forward_only(std::move(schedule));
   return backward_apart(std::move(schedule));
 }
 
@@ -146,7 +167,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
   }
   std::vector<PipelineForm> forms;
   if (is_file(options.schedule)) {
-    AUTOPAR_TRY(schedule, read_schedule(options.schedule, micro_batches));
+    AUTOPAR_TRY(schedule, read_schedule(options.schedule, inputs.model.graph));
     const auto lines = static_cast<std::int64_t>(schedule.lines.size());
     const auto in_all = static_cast<std::int64_t>(schedule.stage_of_chunk.size());
     const bool is_even = in_all % lines == 0;
@@ -177,6 +198,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
     // GPipe takes as long as 1F1B, with more in memory.
     for (const ScheduleKind any : schedule_kinds()) {
       if (any == ScheduleKind::kGPipe) continue;
+      if (!has_backward(inputs.model.graph) && !is_of_forward(any)) continue;
       const bool has_any = any == ScheduleKind::kInterleaved;
       const std::int64_t least = least_chunks(any);
       for (std::int64_t v = least; v <= (has_any ? tuning::forms::kMostChunks : least); v *= 2) {

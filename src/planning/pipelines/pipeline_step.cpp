@@ -91,7 +91,7 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {
   }
   AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
   candidate.stage = std::move(stage);
-  AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
+  AUTOPAR_TRY(schedule, schedule_of(form, step_));
   candidate.schedule = std::move(schedule);
   AUTOPAR_TRY(given, given_cuts(form, candidate.schedule.stage_of_chunk.size()));
   candidate.is_pinned = given.has_value();
@@ -385,6 +385,12 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   AUTOPAR_TRY(room, room_of(plan.stage, search_.common));
   AUTOPAR_RETURN_IF_ERROR(
       price_pipeline(search_.whole.cluster, search_.options.updates, room, plan));
+  if (is_forward_only(plan.schedule) && plan.peak_bytes > room) {
+    return infeasible_error("with what waits between stages the fullest one takes " +
+                            format_bytes(static_cast<double>(plan.peak_bytes)) +
+                            " per device, more than the " +
+                            format_bytes(static_cast<double>(room)) + " there are");
+  }
   return plan;
 }
 

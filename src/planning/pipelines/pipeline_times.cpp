@@ -35,10 +35,49 @@ class Pricing {
     for (const ChunkPlan& chunk : plan.chunks) costs.push_back(chunk.cost);
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
+    if (is_forward_only(plan.schedule)) add_waiting(plan);
     return Ok{};
   }
 
  private:
+  // What other stages have made already while a chunk is at a micro-batch before. (Where there is a
+  // backward pass, a chunk keeps what it is handed.)
+  static void add_waiting(PipelinePlan& plan) {
+    std::vector<std::vector<ActionTime>> passes(plan.chunks.size());  // in the order of their line
+    for (std::size_t l = 0; l < plan.schedule.lines.size(); ++l) {
+      for (std::size_t a = 0; a < plan.schedule.lines[l].size(); ++a) {
+        const StepAction& action = plan.schedule.lines[l][a];
+        if (action.phase != StepPhase::kForward) continue;
+        passes[static_cast<std::size_t>(action.chunk)].push_back(plan.times.actions[l][a]);
+      }
+    }
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      Bytes waiting = 0;
+      for (const Handed& handed : plan.handed) {
+        const auto maker = static_cast<std::size_t>(handed.from);
+        const bool is_read =
+            std::count(handed.to.begin(), handed.to.end(), static_cast<int>(c)) > 0;
+        if (!is_read || !handed.in_pass) continue;
+        const HandedValue value = handed_value(plan.chunks[maker], plan.chunks[c], handed.value);
+        const Bytes bytes = local_bytes(value.by_reader.spec, value.value.shape, value.value.dtype,
+                                        value.by_reader.mesh);
+        std::size_t made = 0, most = 1;
+        for (std::size_t m = 0; m < passes[c].size(); ++m) {
+          while (made < passes[maker].size() && passes[maker][made].end <= passes[c][m].end) ++made;
+          most = std::max(most, made - std::min(made, m));
+        }
+        waiting += (static_cast<Bytes>(most) - 1) * bytes;
+      }
+      plan.stage_bytes[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])] += waiting;
+    }
+    take_peak(plan);
+  }
+
+  static void take_peak(PipelinePlan& plan) {
+    plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
+    plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);
+  }
+
   // Stored weights are fetched as early as the link is free (simulate()): so while a stage waits
   // for its first micro-batch, and beside forward passes of its other chunks, where these do not
   // need the link.
@@ -198,8 +237,7 @@ class Pricing {
       const std::vector<Bytes> of_stage = limits_of_chunks(line, memory, room_);
       for (std::size_t i = 0; i < chunks.size(); ++i) limits[chunks[i]] = of_stage[i];
     }
-    plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
-    plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);
+    take_peak(plan);
     return limits;
   }
 

@@ -98,11 +98,11 @@ ChunkCost cost_of_units(const std::vector<const UnitPrice*>& units) {
   return cost;
 }
 
-Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micro_batches,
+Result<TemplatePipeline> pipeline_of(const PipelineForm& form, const Graph& step,
                                      const std::vector<std::size_t>& kind_of,
                                      const std::vector<UnitPrice>& prices, const Cluster& cluster,
                                      const Cluster& stage) {
-  AUTOPAR_TRY(schedule, schedule_of(form, micro_batches));
+  AUTOPAR_TRY(schedule, schedule_of(form, step));
   const std::size_t chunks = schedule.stage_of_chunk.size();
   std::vector<Seconds> seconds;
   for (const std::size_t kind : kind_of) {

@@ -1,6 +1,6 @@
 // A pipeline of a template, as its units take it: where it is cut, what its chunks take and hold.
 //
-//   AUTOPAR_TRY(pipeline, pipeline_of(form, passes, units, prices, cluster, stage));
+//   AUTOPAR_TRY(pipeline, pipeline_of(form, step, units, prices, cluster, stage));
 //   pipeline.seconds, pipeline.peak    // of a step, and of the fullest stage
 #pragma once
 
@@ -23,7 +23,7 @@ struct TemplatePipeline {
   Bytes peak = 0;
 };
 // `kind_of`: per unit; `prices`: per kind. The step is on `cluster`. Errors: of the schedule.
-Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micro_batches,
+Result<TemplatePipeline> pipeline_of(const PipelineForm& form, const Graph& step,
                                      const std::vector<std::size_t>& kind_of,
                                      const std::vector<UnitPrice>& prices, const Cluster& cluster,
                                      const Cluster& stage);

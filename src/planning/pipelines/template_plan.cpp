@@ -145,7 +145,7 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   AUTOPAR_TRY(stage, stage_of(step.inputs.cluster, candidate.form.stages));
   plan.stage = std::move(stage);
   const Graph& graph = step.inputs.model.graph;
-  AUTOPAR_TRY(schedule, schedule_of(candidate.form, graph.passes));
+  AUTOPAR_TRY(schedule, schedule_of(candidate.form, graph));
   plan.schedule = std::move(schedule);
   const std::vector<std::size_t>& ends = candidate.priced.ends;
   std::vector<OpId> cuts;

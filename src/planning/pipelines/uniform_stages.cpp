@@ -119,7 +119,8 @@ class Templates {
     return Ok{};
   }
 
-  std::int64_t passes() const { return step_->inputs.model.graph.passes; }
+  const Graph& graph() const { return step_->inputs.model.graph; }
+  std::int64_t passes() const { return graph().passes; }
   // Of a micro-batch.
   std::int64_t samples() const { return step_->asked->inputs->batch / passes(); }
   const std::vector<std::size_t>& kind_of() const { return step_->units->units().kind_of; }
@@ -134,7 +135,7 @@ class Templates {
       return Ok{};
     }
     if (form.stages == 1) form.schedule = "1f1b";
-    const auto schedule = schedule_of(form, passes());
+    const auto schedule = schedule_of(form, graph());
     if (!schedule && is_one_) return schedule.error();
     if (!schedule) {
       list_.leave_out(form, schedule.error().message);
@@ -166,7 +167,7 @@ class Templates {
     if (known != form.floors.end()) return known->second.first;
     AUTOPAR_TRY(level, step_->units->level(recompute));
     const std::vector<UnitPrice> prices = compute_of(*level, stage);
-    AUTOPAR_TRY(priced, pipeline_of(form.form, passes(), kind_of(), prices, step_->inputs.cluster,
+    AUTOPAR_TRY(priced, pipeline_of(form.form, graph(), kind_of(), prices, step_->inputs.cluster,
                                     stage.cluster));
     form.floors[recompute] = {priced.seconds, std::move(priced.ends)};
     return priced.seconds;
@@ -359,7 +360,7 @@ class Templates {
       if (*prices == nullptr) break;
       std::vector<OpenForm*> left;
       for (OpenForm* form : may_fit) {
-        AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), **prices,
+        AUTOPAR_TRY(priced, pipeline_of(form->form, graph(), kind_of(), **prices,
                                         step_->inputs.cluster, stage.cluster));
         TemplateCandidate candidate{step_, form->form, wanted, which, std::move(priced), false};
         candidate.fits = candidate.priced.peak <= room_;
@@ -391,7 +392,7 @@ class Templates {
     prices[usual] = std::move(*price);
     Seconds least = kInfinity;
     for (const OpenForm* form : forms) {
-      AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), prices,
+      AUTOPAR_TRY(priced, pipeline_of(form->form, graph(), kind_of(), prices,
                                       step_->inputs.cluster, stage.cluster));
       least = std::min(least, priced.seconds);
     }
