@@ -1,6 +1,7 @@
 """Models that are no transformers: what their exporters write and their shapes have that others do not."""
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -9,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
+from tools.independent_step import independent
 from tools.program import cluster, run
 
 FLOAT = TensorProto.FLOAT
@@ -330,6 +332,62 @@ def test_frozen_weights_of_a_pipeline_are_moved(folder):
         merged = load_file(folder / "merged.safetensors")
         for name in ("w0", "w1", "bias"):
             assert np.array_equal(merged[name], values[name]), (place, name)
+
+
+def test_frozen_weights_of_ranks(folder):
+    """With files of ranks a device holds its slices of what is not trained, as the plan counts them; else the programs hold it whole, and `price` counts that."""
+    model, machine = chain(folder / "frozen.onnx", [64, 256, 64, 256, 64]), cluster(folder, 4, memory_bandwidth=1e7, link=1e9)
+    values = {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
+    frozen = "w1", "w3"
+    steps = {"one": (), "passes": ("--micro-batches", "2"), "stages": ("--micro-batches", "2", "--stages", "2"), "four": ("--micro-batches", "4", "--stages", "4")}
+
+    def memory(out):
+        price = json.loads(run("price", out, "--cluster", machine, "--json").stdout)
+        return max(part["memory_bytes"] for part in price.get("lines", price["programs"]))
+
+    def is_sharded(out):
+        for file in out.glob("plan*.onnx"):
+            held = {t.name for t in onnx.load(file, load_external_data=False).graph.initializer if len(t.dims) > 1 and t.data_location == TensorProto.DEFAULT}
+            assert not held & set(values), (file, held)
+        for name in frozen:
+            files = [load_file(file) for file in out.glob("rank*/weights.safetensors")]
+            slices = [file[name] for file in files if name in file]
+            assert len(files) == 4 and slices and all(s.size * len(slices) == values[name].size for s in slices), (out, name)
+        check(out)
+
+    for name, options in steps.items():
+        options = "--train", "--loss", "mse", "--optimizer", "adam", "--freeze", ",".join(frozen), *options
+        out = planned(folder, model, name, *options, "--weights", "sharded", machine=machine)
+        claimed = json.loads((out / "report.json").read_text())["memory"]["peak_bytes"]
+        assert abs(memory(out) / claimed - 1) < 0.02, (name, memory(out), claimed)
+        is_sharded(out)
+        run("merge", out, "-o", folder / "merged.safetensors")
+        merged = load_file(folder / "merged.safetensors")
+        assert set(merged) == set(values) and all(np.array_equal(merged[n], values[n]) for n in values), name
+        whole = planned(folder, model, name + ".whole", *options, machine=machine)
+        check(whole)
+        if name != "four":  # where each stage is one device
+            assert memory(whole) > 1.05 * claimed, (name, memory(whole), claimed)
+        if name != "one":
+            print(" ", name, independent(out, 2), end="")
+    print()
+    # Between steps of other stages, and of whole weights; what a file lacks stays.
+    run("run", folder / "stages", "--save", folder / "trained.npz")
+    for source, target in (("passes", "stages"), ("one", "stages.whole"), ("merged.safetensors", "stages.whole"), ("trained.npz", "stages"),
+                           ("trained.npz", "stages.whole"), ("stages", "passes.whole"), ("stages", "one.whole")):
+        run("reshard-weights", "--from", folder / source, "--to", folder / target, "-o", folder / "moved")
+        is_sharded(folder / "moved")
+        shutil.rmtree(folder / "moved")
+    for source in ("trained.npz", "merged.safetensors", "passes", "one"):
+        check(folder / "stages", "--weights-from", folder / source)
+        check(folder / "stages.whole", "--weights-from", folder / source)
+    run("search", model, "--cluster", machine, "--train", "--loss", "mse", "--optimizer", "adam", "--freeze", ",".join(frozen), *steps["stages"],
+        "--weights", "sharded", "--weights-from", folder / "trained.npz", "-q", "-o", folder / "again")
+    is_sharded(folder / "again")
+    for file in folder.glob("again/rank*"):
+        shutil.rmtree(file)
+    assert "has no files of ranks" in run("run", folder / "again", code=4).stderr
+    assert run("verify", folder / "again", code=4).stdout.splitlines()[-1] == "FAILED"
 
 
 def test_frozen_weights_in_another_file(folder):

@@ -1,5 +1,7 @@
 #include "cli/plan_files.hpp"
 
+#include <algorithm>
+
 #include "autopar/sha256.hpp"
 #include "autopar/training_roles.hpp"
 #include "cli/earlier_plan.hpp"
@@ -8,6 +10,7 @@
 #include "io/export/external_data.hpp"
 #include "planning/logging.hpp"
 #include "weights/rank_files.hpp"
+#include "weights/sharded_program.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
@@ -52,18 +55,23 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
   return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
 }
 
-// Of a training step: the slices of what the model's file has, or the file that is given.
-Status write_ranks(const Programs& programs, const std::string& training,
-                   const PlanOptions& options, const std::string& model, OutputFolder& files,
-                   std::vector<std::string>& warnings) {
+// Of a training step: the slices of what the model's file has, or the file that is given. What is
+// not trained is the model's in any case. `written`: the programs as they are written.
+Status write_ranks(const Programs& programs, const std::vector<Plan>& written,
+                   const std::string& training, const PlanOptions& options, const Inputs& inputs,
+                   OutputFolder& files, std::vector<std::string>& warnings) {
   const std::string& given = options.training.weights_from;
-  const std::string from = given.empty() ? model : given;
+  const std::string from = given.empty() ? inputs.model.path : given;
   std::optional<FolderPlan> held;
   AUTOPAR_TRY(stored, stored_in(from, held, warnings));
   std::vector<const Plan*> plans;
-  for (const Plan& plan : programs.plans) plans.push_back(&plan);
+  for (const Plan& plan : written) plans.push_back(&plan);
   AUTOPAR_TRY(layout, step_layout(programs.step, plans, training, from));
   if (given.empty()) narrow_to_step(layout, stored);
+  for (const Plan& plan : programs.plans) {
+    AUTOPAR_TRY(weights, stored_in_program(plan, inputs.data_folder));
+    for (auto& [name, tensor] : weights) stored.insert_or_assign(name, std::move(tensor));
+  }
   AUTOPAR_TRY(ranks, write_step_ranks(layout, stored, from, output_folder(options), files.files()));
   files.add(ranks);
   warnings.insert(warnings.end(), ranks.warnings.begin(), ranks.warnings.end());
@@ -102,12 +110,17 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
     return write_program(programs.plans.front(), std::move(metadata), options, inputs.model.path,
                          model_folder, files);
   }
+  const bool sharded = options.weights == "sharded";
+  std::vector<const Plan*> whole;
+  for (const Plan& plan : programs.plans) whole.push_back(&plan);
+  const std::vector<Plan> of_ranks = sharded ? with_weights_as_inputs(whole) : std::vector<Plan>();
+  const std::vector<Plan>& written = sharded ? of_ranks : programs.plans;
   std::vector<PlanToWrite> plans;
-  for (std::size_t p = 0; p < programs.plans.size(); ++p) {
+  for (std::size_t p = 0; p < written.size(); ++p) {
     metadata.weights = "referenced";
-    metadata.weights_io = weights_of(programs.plans[p]);
+    metadata.weights_io = weights_of(written[p]);
     metadata.of_step = true;
-    plans.push_back({programs.plans[p], metadata, files.add(programs.step.programs[p].file)});
+    plans.push_back({written[p], metadata, files.add(programs.step.programs[p].file)});
   }
   for (const auto& [phase, program] : programs.unsharded) {
     PlanMetadata alone;
@@ -117,9 +130,19 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
     plans.push_back({program, alone, files.add(std::string("train.") + name_of(phase) + ".onnx")});
   }
   AUTOPAR_TRY(warnings, write_plans(plans, model_folder, threads, files.files()));
-  if (options.weights == "sharded") {
+  if (sharded) {
+    // What the unsharded step refers to.
+    for (const Plan& plan : programs.plans) {
+      AUTOPAR_TRY(more, place_external_data(plan.program, model_folder, output_folder(options),
+                                            kLinkBytes, files.files()));
+      for (std::string& warning : more) {
+        if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+          warnings.push_back(std::move(warning));
+        }
+      }
+    }
     AUTOPAR_RETURN_IF_ERROR(
-        write_ranks(programs, metadata.training, options, inputs.model.path, files, warnings));
+        write_ranks(programs, written, metadata.training, options, inputs, files, warnings));
   }
   files.add({"step.json", programs.step.schedule});
   AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));

@@ -175,6 +175,11 @@ class StepPricing {
             held += local_bytes(value.spec, value.shape, value.dtype, program.mesh);
           }
         }
+        // Whole, and the same in all programs.
+        for (const BoundaryValue& weight : files_[call.program].metadata.weights_io) {
+          if (!stored.insert({weight.name, "in the program"}).second) continue;
+          held += element_count(weight.shape) * size_of(weight.dtype);
+        }
       }
       std::vector<std::pair<std::size_t, Made>> read;  // inputs
       for (std::size_t i = 0; i < program.inputs.size(); ++i) {

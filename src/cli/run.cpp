@@ -185,6 +185,9 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
       options.weights_from.empty() && is_step && reads_own && has_rank_files(folder);
   AUTOPAR_RETURN_IF_ERROR(
       add_weights_from(has_own ? folder : options.weights_from, files, is_first, request));
+  if (request.step && !has_own) {
+    AUTOPAR_RETURN_IF_ERROR(add_not_trained(folder, files, is_first, request));
+  }
   if (!is_first) return job;
   const fs::path plan = files[0].path;
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);

@@ -128,18 +128,19 @@ void check_origin(const PlanFile& first, const std::string& model, std::vector<C
   checks.push_back(model_check(first, model));
 }
 
-// Of a step: each rank's file of its weights.
-Check rank_files_check(const Step& step, const std::vector<PlanFile>& files,
-                       const std::string& folder) {
+// Of a step: each rank's file of its weights, where there are such or the programs need them.
+std::optional<Check> rank_files_check(const Step& step, const std::vector<PlanFile>& files,
+                                      const std::string& folder) {
   std::vector<const Plan*> plans;
   for (const PlanFile& file : files) plans.push_back(&file.plan);
   const auto layout = step_layout(step, plans, files.front().metadata.training, files.front().path);
-  if (!layout) return {"ranks", Verdict::kWrong, layout.error().message};
+  if (!layout) return Check{"ranks", Verdict::kWrong, layout.error().message};
+  if (!has_rank_files(folder) && layout->not_trained().empty()) return std::nullopt;
   const auto stored = stored_in_step(*layout, folder);
-  if (!stored) return {"ranks", Verdict::kWrong, stored.error().message};
-  return {"ranks", Verdict::kProven,
-          counted(step.world_size, "file", "files") + " with slices of " +
-              counted(stored->size(), "value", "values") + ", as the programs read them"};
+  if (!stored) return Check{"ranks", Verdict::kWrong, stored.error().message};
+  return Check{"ranks", Verdict::kProven,
+               counted(step.world_size, "file", "files") + " with slices of " +
+                   counted(stored->size(), "value", "values") + ", as the programs read them"};
 }
 
 // A step of several programs: each, and then what passes between them.
@@ -170,7 +171,8 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
   checks.push_back({"values", values ? Verdict::kProven : Verdict::kWrong,
                     values ? "every value that a program reads is given or made before it is read"
                            : values.error().message});
-  if (has_rank_files(folder)) checks.push_back(rank_files_check(*step, *files, folder));
+  const auto ranks = rank_files_check(*step, *files, folder);
+  if (ranks) checks.push_back(*ranks);
   const std::string whole = model.empty() ? whole_step_in(folder) : model;
   check_origin(files->front(), whole, checks);
   return checks;

@@ -1,10 +1,12 @@
 #include "cli/weights_from.hpp"
 
+#include <functional>
 #include <set>
 
 #include "exec/request.hpp"
 #include "ir/half.hpp"
 #include "planning/logging.hpp"
+#include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
 namespace autopar::cli {
@@ -34,6 +36,29 @@ Types inputs_of(const std::vector<PlanFile>& files) {
     }
   }
   return types;
+}
+
+using Reader = std::function<Result<std::optional<Tensor>>(const std::string& name)>;
+
+// What `read` has comes before all else, also what --data has for the same inputs. `path`: where it
+// is read from.
+Status read_first(const std::string& path, const Reader& read, bool tells, RunRequest& request) {
+  std::vector<std::string> unread;
+  for (auto data = request.data.begin(); data != request.data.end();) {
+    AUTOPAR_TRY(value, read(data->first));
+    if (value) unread.push_back(data->first);
+    data = value ? request.data.erase(data) : std::next(data);
+  }
+  if (!unread.empty() && tells) {
+    logging::warn("warning: --data: not read, since {} has them: {}", path, listed(unread));
+  }
+  const auto others = request.read_data;
+  request.read_data = [read, others](const std::string& name) -> Result<std::optional<Tensor>> {
+    AUTOPAR_TRY(value, read(name));
+    if (value || !others) return std::move(value);
+    return others(name);
+  };
+  return Ok{};
 }
 
 }  // namespace
@@ -76,24 +101,30 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
   }
   AUTOPAR_TRY(has_states, check_fit(*given, known, roles, files[0].path));
   if (!has_states && tells) tell_missing_states(*given);
-  // What --data has for the same inputs does not count.
-  std::vector<std::string> unread;
-  for (auto data = request.data.begin(); data != request.data.end();) {
-    AUTOPAR_TRY(value, value_of(*given, data->first, step, roles));
-    if (value) unread.push_back(data->first);
-    data = value ? request.data.erase(data) : std::next(data);
-  }
-  if (!unread.empty() && tells) {
-    logging::warn("warning: --data: not read, since {} has them: {}", path, listed(unread));
-  }
-  const auto others = request.read_data;
-  request.read_data = [given, step, roles = std::move(roles),
-                       others](const std::string& name) -> Result<std::optional<Tensor>> {
-    AUTOPAR_TRY(value, value_of(*given, name, step, roles));
-    if (value || !others) return std::move(value);
-    return others(name);
-  };
-  return Ok{};
+  return read_first(
+      path,
+      [given, step, roles = std::move(roles)](const std::string& name) {
+        return value_of(*given, name, step, roles);
+      },
+      tells, request);
+}
+
+Status add_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,
+                       RunRequest& request) {
+  std::vector<const Plan*> plans;
+  for (const PlanFile& file : files) plans.push_back(&file.plan);
+  AUTOPAR_TRY(layout, step_layout(*request.step, plans, files[0].metadata.training, files[0].path));
+  const std::vector<std::string> names = layout.not_trained();
+  if (names.empty()) return Ok{};
+  AUTOPAR_TRY(opened, GivenWeights::open(folder));
+  const auto given = std::make_shared<const GivenWeights>(std::move(opened));
+  return read_first(
+      folder,
+      [given, names](const std::string& name) -> Result<std::optional<Tensor>> {
+        if (!has_name(names, name)) return std::optional<Tensor>();
+        return given->read(name);
+      },
+      tells, request);
 }
 
 }  // namespace autopar::cli

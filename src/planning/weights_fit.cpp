@@ -32,6 +32,11 @@ Status check_weights_from(const std::string& path, const TrainingStep& step,
     const Value& value = step.graph.value(input);
     types[value.name] = {value.dtype, value.shape};
   }
+  // What the step holds itself; files of ranks have it, too.
+  for (const Value& value : step.graph.values) {
+    const bool is_weight = value.kind == ValueKind::kParameter && value.has_data();
+    if (is_weight) types.try_emplace(value.name, TensorType{value.dtype, value.shape});
+  }
   AUTOPAR_TRY(has_states, check_fit(given, types, roles, "of " + model));
   if (!has_states) tell_missing_states(given);
   return Ok{};

@@ -243,11 +243,7 @@ Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& met
                                        UnfinishedFiles& files,
                                        const std::vector<BoundaryValue>& inputs,
                                        StoredTensors stored) {
-  std::vector<const Value*> values;
-  for (const CutWeight& weight : cut_weights(plan)) {
-    values.push_back(&plan.program.value(weight.initializer));
-  }
-  AUTOPAR_TRY(tensors, stored_in_model(values, model_folder));
+  AUTOPAR_TRY(tensors, stored_in_program(plan, model_folder));
   for (auto& [name, tensor] : tensors) stored.insert_or_assign(name, std::move(tensor));
   return write_rank_folders(shard_program(plan, {}), inputs, metadata, stored, folder, files);
 }

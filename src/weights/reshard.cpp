@@ -7,6 +7,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/import.hpp"
 #include "autopar/training_roles.hpp"
 #include "io/export/external_data.hpp"
 #include "weights/rank_files.hpp"
@@ -132,20 +133,106 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
 
 namespace {
 
-// The programs of a step, and what its results are compared with.
-Status copy_step(const StepFolder& step, const std::string& from, const std::string& to,
-                 MovedWeights& moved, UnfinishedFiles& files) {
-  std::vector<std::string> names = {step.step.schedule};
-  for (const StepProgram& program : step.step.programs) names.push_back(program.file);
-  // What is not trained is no weight of a rank: the programs refer to it.
+// The files that a program refers to; each warning once.
+Status place_data_of(const Graph& program, const std::string& from, const std::string& to,
+                     MovedWeights& moved, UnfinishedFiles& files) {
+  AUTOPAR_TRY(warnings, place_external_data(program, from, to, kLinkBytes, files));
+  for (std::string& warning : warnings) {
+    auto& all = moved.warnings;
+    if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(std::move(warning));
+  }
+  return Ok{};
+}
+
+// A step whose programs read as inputs what they held whole and is not trained.
+struct StepOfInputs {
+  std::vector<Plan> plans;  // by program; where none held anything none
+  StepLayout layout;        // of these
+};
+
+Result<StepOfInputs> with_weights_as_inputs(const StepFolder& step) {
+  StepOfInputs changed;
+  std::vector<const Plan*> plans;
+  std::string training;
+  bool says_weights = true;
   for (const PlanFile& file : step.files) {
-    AUTOPAR_TRY(warnings, place_external_data(file.plan.program, from, to, kLinkBytes, files));
-    for (std::string& warning : warnings) {
-      auto& all = moved.warnings;
-      if (std::find(all.begin(), all.end(), warning) == all.end()) {
-        all.push_back(std::move(warning));
-      }
+    plans.push_back(&file.plan);
+    if (training.empty()) training = file.metadata.training;
+    says_weights = says_weights && !file.metadata.weights.empty();
+  }
+  if (says_weights && !training.empty()) {
+    changed.plans = with_weights_as_inputs(plans);
+    bool any = false;
+    for (std::size_t p = 0; p < plans.size(); ++p) {
+      any = any || changed.plans[p].inputs.size() != plans[p]->inputs.size();
+      plans[p] = &changed.plans[p];
     }
+    if (!any) changed.plans.clear();
+  }
+  if (changed.plans.empty()) {
+    changed.layout = step.layout;
+    return changed;
+  }
+  AUTOPAR_TRY(layout, step_layout(step.step, plans, training, step.files.front().path));
+  changed.layout = std::move(layout);
+  return changed;
+}
+
+// What is not trained, of which there may be nothing where the other weights come from: it stays as
+// the step in `to` has it, in its programs or its ranks' files.
+Status add_not_trained(const std::string& from, const std::string& to, const StepFolder& step,
+                       const StepLayout& layout, MovedWeights& moved, StoredTensors& stored) {
+  const std::vector<std::string> names = layout.not_trained();
+  if (names.empty()) return Ok{};
+  StoredTensors held;
+  if (is_step_folder(from)) AUTOPAR_RETURN_IF_ERROR(add_frozen(from, held));
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (auto found = held.extract(name)) stored.insert(std::move(found));
+    if (stored.count(name) == 0) missing.push_back(name);
+  }
+  if (missing.empty()) return Ok{};
+  StoredTensors own;
+  if (has_rank_files(to) && !step.layout.not_trained().empty()) {
+    AUTOPAR_TRY(of_ranks, stored_in_step(step.layout, to));
+    own = std::move(of_ranks);
+  }
+  for (const PlanFile& file : step.files) {
+    AUTOPAR_TRY(weights, stored_in_program(file.plan, to));
+    own.merge(weights);
+  }
+  for (const std::string& name : missing) {
+    if (auto found = own.extract(name)) stored.insert(std::move(found));
+  }
+  moved.warnings.push_back("kept as they are in " + to + ", since " + from +
+                           " does not have them: " + listed(missing));
+  return Ok{};
+}
+
+Status write_programs(const StepFolder& step, const std::vector<Plan>& plans,
+                      const std::string& folder, UnfinishedFiles& files) {
+  std::vector<PlanToWrite> written;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    PlanMetadata metadata = step.files[p].metadata;
+    metadata.weights_io = weights_of(plans[p]);
+    metadata.of_step = true;
+    written.push_back(
+        {plans[p], metadata, (fs::path(folder) / step.step.programs[p].file).string()});
+  }
+  AUTOPAR_TRY(warnings, write_plans(written, "", 1, files));
+  static_cast<void>(warnings);
+  return Ok{};
+}
+
+// The programs of a step, where they are not written anew, and what its results are compared with.
+Status copy_step(const StepFolder& step, bool with_programs, const std::string& from,
+                 const std::string& to, MovedWeights& moved, UnfinishedFiles& files) {
+  std::vector<std::string> names = {step.step.schedule};
+  if (with_programs) {
+    for (const StepProgram& program : step.step.programs) names.push_back(program.file);
+  }
+  for (const PlanFile& file : step.files) {
+    AUTOPAR_RETURN_IF_ERROR(place_data_of(file.plan.program, from, to, moved, files));
   }
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(from, failed)) {
@@ -154,6 +241,14 @@ Status copy_step(const StepFolder& step, const std::string& from, const std::str
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
+  // What the unsharded step refers to, which is not trained.
+  for (const std::string& name : names) {
+    if (name.rfind("train.", 0) != 0) continue;
+    AUTOPAR_TRY(initializers, initializers_of((fs::path(from) / name).string()));
+    Graph graph;
+    graph.values = std::move(initializers);
+    AUTOPAR_RETURN_IF_ERROR(place_data_of(graph, from, to, moved, files));
+  }
   names.push_back("step.json");  // last: a folder is a step when all of it is there
   for (const std::string& name : names) {
     AUTOPAR_TRY(bytes, read_file((fs::path(from) / name).string()));
@@ -175,8 +270,10 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   }
   std::vector<std::string> left;
   const bool is_model = fs::path(from).extension() == ".onnx";
+  AUTOPAR_TRY(changed, with_weights_as_inputs(step));
+  AUTOPAR_RETURN_IF_ERROR(add_not_trained(from, to, step, changed.layout, moved, stored));
   for (const auto& [name, tensor] : stored) {
-    if (step.layout.whole.count(name) == 0) {
+    if (changed.layout.whole.count(name) == 0) {
       if (!is_model || !may_be_constant(tensor)) left.push_back(name);
       continue;
     }
@@ -187,9 +284,10 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
     moved.warnings.push_back("left out, since the step does not have them: " + listed(left));
   }
   UnfinishedFiles files;
-  AUTOPAR_TRY(written, write_step_ranks(step.layout, stored, from, folder, files));
+  AUTOPAR_TRY(written, write_step_ranks(changed.layout, stored, from, folder, files));
+  AUTOPAR_RETURN_IF_ERROR(write_programs(step, changed.plans, folder, files));
   if (!fs::equivalent(to, folder, ignored)) {
-    AUTOPAR_RETURN_IF_ERROR(copy_step(step, to, folder, moved, files));
+    AUTOPAR_RETURN_IF_ERROR(copy_step(step, changed.plans.empty(), to, folder, moved, files));
   }
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = std::move(written.files);

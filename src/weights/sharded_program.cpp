@@ -1,5 +1,6 @@
 #include "weights/sharded_program.hpp"
 
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -154,6 +155,46 @@ ShardedProgram shard_program(const Plan& plan, const std::vector<BoundaryValue>&
   }
   drop(program, dropped, stand, sharded.initializers);
   return sharded;
+}
+
+namespace {
+
+// `made`: what programs of the step give, by name.
+Plan with_weights_as_inputs(const Plan& plan, const std::set<std::string>& made) {
+  Plan copy = without_data(plan);
+  Graph& program = copy.program;
+  std::vector<char> dropped(program.ops.size());
+  std::unordered_map<ValueId, ValueId> stand;  // the slice -> the input
+  for (CutWeight& weight : cut_weights(plan)) {
+    Value& value = program.value(weight.initializer);
+    const Bytes bytes = value.bytes();
+    const bool stays = bytes == 0 || made.count(value.name) != 0 ||
+                       (weight.slices.empty() && bytes <= kInlineWeightBytes);
+    if (stays) {
+      value.data = plan.program.value(weight.initializer).data;
+      continue;
+    }
+    for (OpId op : weight.slices) dropped[op.index()] = 1;
+    value.shape = program.value(weight.slice).shape;
+    if (weight.slice != weight.initializer) stand[weight.slice] = weight.initializer;
+    program.inputs.push_back(weight.initializer);
+    copy.inputs.push_back(std::move(weight.whole));
+  }
+  std::vector<ValueId> none;
+  drop(program, dropped, stand, none);
+  return copy;
+}
+
+}  // namespace
+
+std::vector<Plan> with_weights_as_inputs(const std::vector<const Plan*>& plans) {
+  std::set<std::string> made;
+  for (const Plan* plan : plans) {
+    for (const BoundaryValue& output : plan->outputs) made.insert(output.name);
+  }
+  std::vector<Plan> changed;
+  for (const Plan* plan : plans) changed.push_back(with_weights_as_inputs(*plan, made));
+  return changed;
 }
 
 }  // namespace autopar

@@ -27,4 +27,9 @@ struct ShardedProgram {
 // stays as it is; `known` are its weights then.
 ShardedProgram shard_program(const Plan& plan, const std::vector<BoundaryValue>& known);
 
+// The programs of a step, whose weights become inputs that lie as the ShardSlices leave them: what
+// is not trained is then in the ranks' files, as what is. Weights that no rank cuts and that are
+// small stay.
+std::vector<Plan> with_weights_as_inputs(const std::vector<const Plan*>& plans);
+
 }  // namespace autopar

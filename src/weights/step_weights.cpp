@@ -89,10 +89,10 @@ class LayoutOf {
                        [&](const BoundaryValue& output) { return output.name == next_name(name); });
   }
 
+  // Where the step says what its inputs are, all but data is stored.
   static bool is_known(const TrainingRoles& roles, const std::string& name,
                        const std::set<std::string>& made) {
-    return made.count(next_name(name)) != 0 || has_name(roles.parameters, name) ||
-           has_name(roles.states, name) || has_name(roles.statistics, name);
+    return made.count(next_name(name)) != 0 || !roles.optimizer.empty();
   }
 
   void add(std::size_t p, const BoundaryValue& input, StepLayout& layout) const {
@@ -249,6 +249,16 @@ class RankWriter {
 };
 
 }  // namespace
+
+std::vector<std::string> StepLayout::not_trained() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : whole) {
+    const bool is_trained = has_name(roles.parameters, name) || has_name(roles.states, name) ||
+                            has_name(roles.statistics, name);
+    if (!is_trained && !roles.optimizer.empty()) names.push_back(name);
+  }
+  return names;
+}
 
 Result<StepLayout> step_layout(const Step& step, const std::vector<const Plan*>& plans,
                                const std::string& training, const std::string& where) {

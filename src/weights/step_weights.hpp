@@ -1,5 +1,6 @@
 // The stored values of a step of several programs in files of its ranks: a rank has its slices of
-// the parameters and states that its programs read.
+// the parameters and states that its programs read, and of what is not trained where that is an
+// input, too.
 #pragma once
 
 #include <map>
@@ -26,6 +27,9 @@ struct StepLayout {
   std::map<std::string, StepPlace> whole;  // by value: over the ranks that update it, else read it
   std::vector<std::map<std::string, StepPlace>> of_rank;
   TrainingRoles roles;
+
+  // What is not trained, of the values in `whole`.
+  std::vector<std::string> not_trained() const;
 };
 
 // `step` and `plans`, which are its programs in its order, must outlive what is returned.

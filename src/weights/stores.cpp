@@ -9,6 +9,7 @@
 #include "autopar/npz.hpp"
 #include "autopar/training_roles.hpp"
 #include "weights/safetensors.hpp"
+#include "weights/sharded_program.hpp"
 #include "weights/step_weights.hpp"
 
 namespace autopar {
@@ -46,6 +47,14 @@ Result<StoredTensors> stored_in_model(const std::vector<const Value*>& initializ
     }
   }
   return tensors;
+}
+
+Result<StoredTensors> stored_in_program(const Plan& plan, const std::string& folder) {
+  std::vector<const Value*> values;
+  for (const CutWeight& weight : cut_weights(plan)) {
+    values.push_back(&plan.program.value(weight.initializer));
+  }
+  return stored_in_model(values, folder);
 }
 
 Result<StoredTensors> stored_in_onnx(const std::string& path) {

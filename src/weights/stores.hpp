@@ -17,6 +17,8 @@ std::string listed(const std::vector<std::string>& names);
 // short.
 Result<StoredTensors> stored_in_model(const std::vector<const Value*>& initializers,
                                       const std::string& folder);
+// The weights that a program holds, whole. Those that are inline live in `plan`.
+Result<StoredTensors> stored_in_program(const Plan& plan, const std::string& folder);
 Result<StoredTensors> stored_in_onnx(const std::string& path);
 Result<StoredTensors> stored_in_safetensors(const std::string& path);
 
@@ -41,7 +43,7 @@ Result<StoredTensors> stored_in_folder(const FolderPlan& plan, const std::string
 // `held`: the plan, where it is the folder of one.
 Result<StoredTensors> stored_in(const std::string& from, std::optional<FolderPlan>& held,
                                 std::vector<std::string>& warnings);
-// Adds what the step of a folder does not train: it lies in its programs, whole.
+// Adds what the step of a folder does not train and its programs hold, whole.
 Status add_frozen(const std::string& folder, StoredTensors& stored);
 // The arrays of an .npz by the inputs that they are for.
 std::map<std::string, Tensor> arrays_by_input(std::map<std::string, Tensor> arrays);

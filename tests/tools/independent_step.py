@@ -18,7 +18,10 @@ def independent(folder, steps, below=60, model=None):
         return "skipped: step_check.py is not here"
     model = model or folder / "train.onnx"
     random, arrays, graph = np.random.default_rng(5), {}, onnx.load(model).graph
-    weights = {tensor.name for tensor in graph.initializer}
+    # What is not trained, where the programs read it as inputs.
+    read = {v.name for file in folder.glob("plan.c*.onnx") for v in onnx.load(file, load_external_data=False).graph.input}
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    arrays |= {"in." + name: onnx.numpy_helper.to_array(tensor) for name, tensor in weights.items() if name in read}
     for value in graph.input:
         if value.name in weights:
             continue
