@@ -110,6 +110,27 @@ def test_parameters_of_one_number_in_a_pipeline(folder):
         check(out, "--steps", "2")
 
 
+def test_a_norm_of_all_gradients_takes_two_messages(folder):
+    """The stage that adds up the others' sums waits for these, and the updates of all for what it makes of them: the plan says what its programs take."""
+    model, machine = chain(folder / "clipped.onnx", [32] * 9), cluster(folder, 2, 4, latency=2e-4, memory_bandwidth=1e9, link=1e9)
+    for name, options in (("two", ("--micro-batches", "2", "--stages", "2")), ("four", ("--micro-batches", "1", "--stages", "4")),
+                          ("parts", ("--micro-batches", "4", "--stages", "4", "--schedule", "zb-h1")), ("chunks", ("--micro-batches", "4", "--stages", "2", "--schedule", "interleaved"))):
+        out, drawn = folder / name, folder / "drawn.json"
+        run("search", model, "--cluster", machine, "--train", "--loss", "mse", "--optimizer", "momentum", "--clip-norm", "0.5", *options, "-q", "-o", out, "--timeline", drawn)
+        claimed = json.loads((out / "report.json").read_text())["cost"]["seconds"]
+        priced = json.loads(run("price", out, "--cluster", machine, "--json").stdout)["seconds"]
+        assert abs(claimed / priced - 1) < 0.03, (name, claimed, priced)
+        rows = {}
+        for event in json.loads(drawn.read_text())["traceEvents"]:
+            if event["ph"] == "X":
+                rows.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"], event["name"]))
+        for row in rows.values():
+            row.sort()
+            assert all(before[1] <= after[0] + 2e-3 for before, after in zip(row, row[1:])), (name, row)
+        assert any(event.startswith("sums of") for row in rows.values() for _, _, event in row), name
+        check(out)
+
+
 def test_a_bound_holds_where_no_place_is_better_than_those_beside_it(folder):
     """Tensors only shrink towards the output: chunks begin anywhere, and the bound of pipelines is about such cuts too."""
     model, slow = chain(folder / "funnel.onnx", [128, 96, 64, 48, 32, 4], batch=64), folder / "slow.json"

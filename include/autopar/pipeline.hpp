@@ -97,6 +97,7 @@ struct PassSeconds {
 struct FurtherMessage {
   std::int64_t to = 0;  // a chunk: behind the sender an activation, before it a gradient
   Seconds seconds = 0;
+  bool for_reduce = false;  // of what R makes: R of that chunk reads it, not U alone
 };
 struct ChunkCost {
   PassSeconds steady;
@@ -105,8 +106,8 @@ struct ChunkCost {
   Seconds send_forward = 0;   // the activation of a micro-batch to the next chunk's stage
   Seconds send_backward = 0;  // its gradient to the stage of the chunk before
   std::vector<FurtherMessage> further = {};
-  // What R makes, to chunks whose U reads it, on this stage too. Not said: nothing is sent, and
-  // every U waits for it.
+  // What R makes, to chunks whose U or R reads it, on this stage too; chunks of one stage get it in
+  // one message, which stands here for each. Not said: nothing is sent, and every U waits for it.
   std::optional<std::vector<FurtherMessage>> reduced = std::nullopt;
   Seconds reduce = 0;  // R
   Seconds update = 0;  // U

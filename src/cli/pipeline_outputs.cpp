@@ -21,6 +21,7 @@
 #include "cli/pipeline_timeline.hpp"
 #include "cli/plan_files.hpp"
 #include "planning/logging.hpp"
+#include "planning/pipelines/chunk_cost.hpp"
 #include "report/contradiction.hpp"
 #include "support/parallel.hpp"
 
@@ -37,22 +38,11 @@ struct PhasePart {
   StepPart part;
 };
 
-// The programs of a chunk. What reductions read is made by them, not by the update.
+// The programs of a chunk.
 Result<std::vector<PhasePart>> phases_of(const ChunkPlan& chunk) {
   const SearchRequest& request = *chunk.planned->request;
   const Graph& graph = request.graph;
-  const std::set<std::string> named(chunk.reduce_ops.begin(), chunk.reduce_ops.end());
-  const auto uses = uses_of(graph);
-  std::vector<char> reduces(graph.ops.size());
-  for (std::size_t o = graph.ops.size(); o-- > 0;) {
-    const Op& op = graph.ops[o];
-    if (op.phase != Phase::kUpdate) continue;
-    reduces[o] = named.count(op.name) != 0;
-    for (ValueId id : op.outputs) {
-      if (!id.valid()) continue;
-      for (const Use& use : uses[id.index()]) reduces[o] |= reduces[use.op.index()];
-    }
-  }
+  const std::vector<char> reduces = reduce_part(graph, chunk.reduce_ops);
   const auto phase_of = [&](std::size_t o) {
     const Phase phase = graph.ops[o].phase;
     if (phase == Phase::kForward) return StepPhase::kForward;

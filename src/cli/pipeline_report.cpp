@@ -62,7 +62,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
                       {"like", chunk.alike < 0 ? Json() : Json(chunk.alike)},
                       {"forward_seconds", chunk.cost.steady.forward},
                       {"backward_seconds", chunk.cost.steady.backward},
-                      {"update_seconds", chunk.cost.update},
+                      {"update_seconds", chunk.cost.reduce + chunk.cost.update},
                       {"exposed_communication_seconds", waited_of(chunk)},
                       {"send_forward_seconds", chunk.cost.send_forward},
                       {"send_backward_seconds", chunk.cost.send_backward},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "planning/pipelines/chunk_cost.hpp"
 
@@ -39,8 +40,8 @@ struct Drawn {
   Seconds seconds = 0;
 };
 
-// The time since an action began; of a part of a backward pass, which the other part interrupts,
-// without that one.
+// The time since an action began; of a part of a backward pass or of an update, which the other
+// part interrupts, without that one.
 class PartOfPass {
  public:
   explicit PartOfPass(Seconds begin) : begin_(begin) {}
@@ -81,7 +82,8 @@ class ChunkEvents {
         cost_(chunk.strategy_cost()),
         mesh_(chunk.planned->outcome.strategy.mesh),
         events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)),
-        ends_(phase_ends(graph_, cost_, events_)) {}
+        ends_(phase_ends(graph_, cost_, events_)),
+        reduces_(reduce_part(graph_, chunk.reduce_ops)) {}
 
   const Graph& graph() const { return graph_; }
   const StrategyCost& cost() const { return cost_; }
@@ -91,8 +93,9 @@ class ChunkEvents {
 
   // In so many seconds, which are those of the schedule.
   std::vector<Drawn> of(const StepAction& action, Seconds seconds) const {
-    const bool is_part =
-        action.phase == StepPhase::kInputGradients || action.phase == StepPhase::kWeightGradients;
+    const bool is_part = action.phase == StepPhase::kInputGradients ||
+                         action.phase == StepPhase::kWeightGradients ||
+                         (!is_pass(action.phase) && !chunk_.reduce_ops.empty());
     const PartOfPass part = is_part ? part_of(action) : PartOfPass(begin_of(action, seconds));
     const double scale = is_part && part.seconds() > 0 ? seconds / part.seconds() : 1;
     std::vector<Drawn> found;
@@ -119,18 +122,26 @@ class ChunkEvents {
 
   PartOfPass part_of(const StepAction& action) const {
     const StepAction whole{action.chunk, StepPhase::kBackward, action.micro_batch};
-    PartOfPass part(begin_of(whole, 0));
+    PartOfPass part(begin_of(is_pass(action.phase) ? whole : action, 0));
     for (const StepEvent& event : events_) {
-      if (event.stream != Stream::kCompute || !belongs(event, whole)) continue;
+      if (event.stream != Stream::kCompute) continue;
+      if (!(is_pass(action.phase) ? belongs(event, whole) : is_of_update(event))) continue;
       part.add(event.begin + event.seconds, belongs(event, action));
     }
     return part;
   }
 
+  bool is_of_update(const StepEvent& event) const {
+    const OpId op = op_of_part(cost_.terms[event.term], graph_);
+    return op.valid() && graph_.op(op).phase == Phase::kUpdate;
+  }
+
   bool belongs(const StepEvent& event, const StepAction& action) const {
     const OpId op = op_of_part(cost_.terms[event.term], graph_);
     const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
-    if (phase == Phase::kUpdate) return action.phase == StepPhase::kUpdate;
+    if (phase == Phase::kUpdate) {
+      return action.phase == (reduces_[op.index()] != 0 ? StepPhase::kReduce : StepPhase::kUpdate);
+    }
     if (!is_pass(action.phase) || event.pass != pass_of(action.micro_batch)) return false;
     if (phase == Phase::kForward) return action.phase == StepPhase::kForward;
     if (action.phase == StepPhase::kBackward) return true;
@@ -150,6 +161,7 @@ class ChunkEvents {
   const Mesh& mesh_;
   const std::vector<StepEvent> events_;
   const PhaseEnds ends_;
+  const std::vector<char> reduces_;  // by op
 };
 
 class PipelineTimeline {
@@ -231,7 +243,7 @@ class PipelineTimeline {
 
   struct Message {
     std::int64_t to = 0;  // stage
-    bool forward = true;
+    const char* what = "activation";
     Seconds seconds = 0;
   };
   // What an action sends, in the order in which simulate_schedule() has it.
@@ -242,11 +254,20 @@ class PipelineTimeline {
     const bool makes_gradient =
         action.phase == StepPhase::kBackward || action.phase == StepPhase::kInputGradients;
     std::vector<Message> messages;
+    if (action.phase == StepPhase::kReduce) {
+      std::set<std::int64_t> known;
+      for (const FurtherMessage& message : cost.reduced.value_or(std::vector<FurtherMessage>())) {
+        const std::int64_t to = stages[static_cast<std::size_t>(message.to)];
+        if (known.insert(to).second) messages.push_back({to, "sums", message.seconds});
+      }
+      return messages;
+    }
     const auto add = [&](std::int64_t to, Seconds seconds) {
       const bool forward = to > action.chunk;
       if (to < 0 || to >= static_cast<std::int64_t>(stages.size())) return;
       if (!(forward ? makes_activation : makes_gradient)) return;
-      messages.push_back({stages[static_cast<std::size_t>(to)], forward, seconds});
+      const char* what = forward ? "activation" : "gradient";
+      messages.push_back({stages[static_cast<std::size_t>(to)], what, seconds});
     };
     add(action.chunk + 1, cost.send_forward);
     add(action.chunk - 1, cost.send_backward);
@@ -291,15 +312,15 @@ class PipelineTimeline {
   // As simulate_schedule() has them: in the order of the line, one at a time.
   void add_message(std::size_t stage, const StepAction& action, const ActionTime& time,
                    const Message& message) {
-    const auto& [to, forward, seconds] = message;
+    const auto& [to, what, seconds] = message;
     Seconds& link = links_[{stage, to}];
     const Seconds begin = std::max(link, time.end);
     link = begin + seconds;
     if (seconds <= 0) return;
-    Json json =
-        complete(static_cast<std::int64_t>(stage), kMessages + static_cast<int>(to), begin, link,
-                 "message", (forward ? "activation of " : "gradient of ") + to_text(action));
-    json["args"] = {{"to_stage", to}, {"micro_batch", action.micro_batch}};
+    Json json = complete(static_cast<std::int64_t>(stage), kMessages + static_cast<int>(to), begin,
+                         link, "message", what + (" of " + to_text(action)));
+    json["args"] = {{"to_stage", to}};
+    if (action.micro_batch >= 0) json["args"]["micro_batch"] = action.micro_batch;
     line(json);
   }
 

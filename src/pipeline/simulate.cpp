@@ -90,7 +90,8 @@ class Simulation {
         table_(table),
         costs_(costs),
         arrivals_(table.makers.size()),
-        sums_(costs.size()) {
+        sums_(costs.size()),
+        sums_for_reduce_(costs.size()) {
     for (const StepLine& line : schedule.lines) times_.actions.emplace_back(line.size());
     times_.busy.resize(schedule.lines.size());
     ends_.resize(schedule.lines.size());
@@ -101,11 +102,15 @@ class Simulation {
     free_.resize(links_.size());
   }
 
-  ScheduleTimes run(const std::vector<ActionPlace>& order) {
+  // `awaited`: by chunk, until when its R waits for others' R, as far as that is known.
+  ScheduleTimes run(const std::vector<ActionPlace>& order, std::vector<Seconds> awaited) {
+    awaited_ = std::move(awaited);
     for (const ActionPlace place : order) run(place);
     finish();
     return std::move(times_);
   }
+  // When what the R of each chunk reads of others' is there.
+  const std::vector<Seconds>& sums_for_reduce() const { return sums_for_reduce_; }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -124,6 +129,7 @@ class Simulation {
     Seconds start = ends_[line];
     for (const std::size_t value : table_.needs(action)) start = std::max(start, arrivals_[value]);
     if (!from_further_.empty()) start = std::max(start, arrived_from_further(action));
+    if (action.phase == StepPhase::kReduce) start = std::max(start, awaited_[chunk]);
     if (action.phase == StepPhase::kUpdate) start = std::max({start, reduced_, sums_[chunk]});
     const Seconds seconds = duration(action);
     const Seconds end = start + seconds;
@@ -166,11 +172,17 @@ class Simulation {
   void reduce(std::size_t chunk, Seconds end) {
     const auto& messages = costs_[chunk].reduced;
     if (!messages) reduced_ = std::max(reduced_, end);
+    std::map<std::int64_t, Seconds> arrived;  // by stage
     for (const FurtherMessage& message : messages.value_or(std::vector<FurtherMessage>())) {
       const auto to = static_cast<std::size_t>(message.to);
-      const std::size_t link = message.seconds > 0 ? link_between(chunk, to) : kNone;
-      free_.resize(links_.size());
-      sums_[to] = std::max(sums_[to], arrival(link, end, message.seconds));
+      const auto [found, is_new] = arrived.try_emplace(schedule_.stage_of_chunk[to]);
+      if (is_new) {
+        const std::size_t link = message.seconds > 0 ? link_between(chunk, to) : kNone;
+        free_.resize(links_.size());
+        found->second = arrival(link, end, message.seconds);
+      }
+      sums_[to] = std::max(sums_[to], found->second);
+      if (message.for_reduce) sums_for_reduce_[to] = std::max(sums_for_reduce_[to], found->second);
     }
   }
 
@@ -208,10 +220,12 @@ class Simulation {
   const ActionTable& table_;
   const std::vector<ChunkCost>& costs_;
   ScheduleTimes times_;
-  std::vector<Seconds> arrivals_;  // by value: where it is read
-  std::vector<Seconds> ends_;      // by line: of the last action so far
-  Seconds reduced_ = 0;            // the end of the last R so far that every U waits for
-  std::vector<Seconds> sums_;      // by chunk: when what its U reads of others' R is there
+  std::vector<Seconds> arrivals_;         // by value: where it is read
+  std::vector<Seconds> ends_;             // by line: of the last action so far
+  Seconds reduced_ = 0;                   // the end of the last R so far that every U waits for
+  std::vector<Seconds> sums_;             // by chunk: when what its U reads of others' R is there
+  std::vector<Seconds> sums_for_reduce_;  // what its R reads
+  std::vector<Seconds> awaited_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> links_;  // by stages, from and to
   std::vector<std::size_t> forward_;   // by chunk: the link to the next chunk
   std::vector<std::size_t> backward_;  // and to the one before
@@ -238,7 +252,16 @@ Result<ScheduleSimulator> ScheduleSimulator::of(PipelineSchedule schedule) {
 
 Result<ScheduleTimes> ScheduleSimulator::simulate(const std::vector<ChunkCost>& costs) const {
   AUTOPAR_RETURN_IF_ERROR(verify_costs(ordered_->schedule, costs));
-  return Simulation(ordered_->schedule, ordered_->table, costs).run(ordered_->order);
+  // The order knows nothing of R that wait for others' R: these are found to wait until no other
+  // one does so longer, which takes as many turns as there are in a row.
+  std::vector<Seconds> awaited(costs.size());
+  for (std::size_t turn = 0;; ++turn) {
+    Simulation simulation(ordered_->schedule, ordered_->table, costs);
+    ScheduleTimes times = simulation.run(ordered_->order, awaited);
+    if (simulation.sums_for_reduce() == awaited) return times;
+    if (turn > costs.size()) return input_error("the R of chunks wait for each other in a circle");
+    awaited = simulation.sums_for_reduce();
+  }
 }
 
 }  // namespace autopar

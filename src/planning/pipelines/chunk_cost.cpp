@@ -322,6 +322,25 @@ std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
   return weights;
 }
 
+std::vector<char> reduce_part(const Graph& graph, const std::vector<std::string>& reduce_ops) {
+  std::vector<char> reduces(graph.ops.size()), is_read(graph.values.size());
+  if (reduce_ops.empty()) return reduces;
+  const std::set<std::string> named(reduce_ops.begin(), reduce_ops.end());
+  for (std::size_t o = graph.ops.size(); o-- > 0;) {
+    const Op& op = graph.ops[o];
+    if (op.phase != Phase::kUpdate) continue;
+    const bool is_wanted = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) {
+      return id.valid() && is_read[id.index()] != 0;
+    });
+    if (!is_wanted && named.count(op.name) == 0) continue;
+    reduces[o] = 1;
+    for (ValueId id : op.inputs) {
+      if (id.valid()) is_read[id.index()] = 1;
+    }
+  }
+  return reduces;
+}
+
 OpId op_of_part(const CostTerm& term, const Graph& graph) {
   const OpId maker = term.value.valid() ? graph.value(term.value).producer : OpId();
   const bool is_made_there =

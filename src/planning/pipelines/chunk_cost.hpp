@@ -89,4 +89,8 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
 std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
                               const std::string& updates);
 
+// Per op of a chunk's graph whether it belongs to R, which are the named ones and what of the
+// update makes what they read.
+std::vector<char> reduce_part(const Graph& graph, const std::vector<std::string>& reduce_ops);
+
 }  // namespace autopar

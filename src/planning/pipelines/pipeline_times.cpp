@@ -149,7 +149,41 @@ class Pricing {
       chunk.cost =
           chunk_cost(*planned.request, mesh, chunk.strategy_cost(), chunk.weight_ops, &links[c]);
     }
+    divide_update(chunk);
     add_messages(plan, c, chunk.cost);
+  }
+
+  // R and U are programs of their own: each has its share of what the update takes.
+  static void divide_update(ChunkPlan& chunk) {
+    ChunkCost& cost = chunk.cost;
+    cost.update += cost.reduce;
+    cost.reduce = 0;
+    if (chunk.reduce_ops.empty()) return;
+    const Graph& graph = chunk.planned->request->graph;
+    const std::vector<char> reduces = reduce_part(graph, chunk.reduce_ops);
+    Seconds all = 0, of_reduce = 0;
+    for (const CostTerm& term : chunk.strategy_cost().terms) {
+      const OpId op = when_of(term, graph);
+      if (!op.valid() || graph.op(op).phase != Phase::kUpdate) continue;
+      all += term.seconds;
+      if (reduces[op.index()] != 0) of_reduce += term.seconds;
+    }
+    if (all <= 0) return;
+    cost.reduce = cost.update * of_reduce / all;
+    cost.update -= cost.reduce;
+  }
+
+  // Whether R of the chunk reads it, not U alone.
+  static bool is_read_by_reduce(const ChunkPlan& chunk, ValueId value) {
+    if (chunk.reduce_ops.empty()) return false;
+    const Graph& graph = chunk.planned->request->graph;
+    const std::vector<char> reduces = reduce_part(graph, chunk.reduce_ops);
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      const std::vector<ValueId>& inputs = graph.ops[o].inputs;
+      const bool reads = std::find(inputs.begin(), inputs.end(), value) != inputs.end();
+      if (reads && reduces[o] != 0) return true;
+    }
+    return false;
   }
 
   // A chunk before this one that takes as long. With others in flight there is other room for what
@@ -174,7 +208,11 @@ class Pricing {
       double bytes = 0;
     };
     std::map<std::pair<bool, std::int64_t>, Message> messages;  // forward, by stage
-    std::map<std::size_t, double> sums;                         // for the update, by chunk
+    struct Sums {
+      double bytes = 0;
+      std::map<std::size_t, bool> to;  // chunks, and whether their R reads any
+    };
+    std::map<std::int64_t, Sums> sums;  // for the update, by stage
     for (const Handed& handed : plan.handed) {
       if (handed.from != static_cast<int>(c)) continue;
       std::set<std::pair<std::int64_t, std::string>> sent;  // by stage, the layouts
@@ -184,7 +222,11 @@ class Pricing {
         const double bytes =
             bytes_to_read(value.value, value.by_maker, value.by_reader, stages[c] == stages[to]);
         if (!handed.in_pass) {
-          sums[to] += bytes;
+          Sums& of = sums[stages[to]];
+          bool& for_reduce = of.to[to];
+          for_reduce = for_reduce || is_read_by_reduce(plan.chunks[to], value.read);
+          const std::string layout = to_text(value.by_reader.spec, value.by_reader.mesh);
+          if (sent.emplace(stages[to], layout).second) of.bytes += bytes;
           continue;
         }
         const bool forward = to > c;
@@ -198,10 +240,11 @@ class Pricing {
     cost.send_forward = cost.send_backward = 0;
     cost.further.clear();
     cost.reduced.emplace();
-    for (const auto& [to, bytes] : sums) {
-      cost.reduced->push_back(
-          {static_cast<std::int64_t>(to),
-           message_seconds(cluster_, plan.stage, stages[c], stages[to], bytes)});
+    for (const auto& [stage, of] : sums) {
+      const Seconds seconds = message_seconds(cluster_, plan.stage, stages[c], stage, of.bytes);
+      for (const auto& [to, for_reduce] : of.to) {
+        cost.reduced->push_back({static_cast<std::int64_t>(to), seconds, for_reduce});
+      }
     }
     for (const auto& [way, message] : messages) {
       const auto& [forward, stage] = way;
@@ -212,7 +255,7 @@ class Pricing {
       } else if (!forward && message.to + 1 == c) {
         cost.send_backward = seconds;
       } else if (seconds > 0) {
-        cost.further.push_back({static_cast<std::int64_t>(message.to), seconds});
+        cost.further.push_back({.to = static_cast<std::int64_t>(message.to), .seconds = seconds});
       }
     }
   }
