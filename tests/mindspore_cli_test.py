@@ -62,6 +62,39 @@ def check_no_split(folder):
         run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", "mindspore_all", "--searcher", searcher, "-o", folder / "tiled", "-q", code=code)
 
 
+def check_restricted(folder):
+    """Readers that need an input in different ways: no layout that is asked for is below what is proven where all are free."""
+    folder.mkdir()
+    graph = {"format": "autopar-graph", "version": 1, "name": "ways", "inputs": [{"name": "X", "dtype": "float32", "shape": [8, 16]}], "parameters": [],
+             "ops": [{"name": "rows", "type": "Softmax", "inputs": ["X"], "outputs": ["Y"], "attributes": {"axis": 1}},
+                     {"name": "columns", "type": "Softmax", "inputs": ["X"], "outputs": ["Z"], "attributes": {"axis": 0}}], "outputs": ["Y", "Z"]}
+    model, out = folder / "ways.json", folder / "plan"
+    model.write_text(json.dumps(graph))
+
+    def cost(cost_model, *more):
+        run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", cost_model, "-q", "-o", out, *more)
+        return json.loads((out / "strategy.json").read_text())["cost"]
+
+    def pin(spec):
+        mesh = json.loads((out / "strategy.json").read_text())["mesh"]
+        axes = [axis["name"] for axis in mesh]
+        path = folder / "pins.json"
+        path.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": mesh, "tensors": {"X": {"spec": spec.format(*axes)}}}))
+        return ("--pin", path)
+
+    for cost_model in ("mindspore", "mindspore_all", "mindspore_follow"):
+        free = cost(cost_model, "--searcher", "dp")
+        assert free["gap"] == 0, free
+        for more in (("--searcher", "exhaustive"), ("--searcher", "rec"), ("--inputs", "full"), ("--inputs", "data_parallel"), ("--outputs", "full"), ("--io", "full")):
+            found = cost(cost_model, *more)["cost"]
+            assert found >= free["cost"] * (1 - 1e-9), (cost_model, more, found, free)
+            assert more[1] != "exhaustive" or found <= free["cost"] * (1 + 1e-9), (cost_model, found, free)
+        for rows in ("{{}}", "{{{0}}}"):
+            for columns in ("{{}}", "{{{1}}}", "{{{1},{2}}}"):
+                found = cost(cost_model, *pin(f"[{rows},{columns}]"))["cost"]
+                assert found >= free["cost"] * (1 - 1e-9), (cost_model, rows, columns, found, free)
+
+
 def check(model, cluster, folder):
     common = ["--cluster", cluster, "--cost-model", "mindspore"]
     searcher = ["--searcher", "dp"]
@@ -153,6 +186,7 @@ def main():
         check_tables(models[0], pathlib.Path(folder) / "tables")
         check_limits(pathlib.Path(folder) / "limits")
         check_no_split(pathlib.Path(folder))
+        check_restricted(pathlib.Path(folder) / "restricted")
         for model in models:
             check(model, "dgx-a100-1x8", pathlib.Path(folder) / model.stem)
 

@@ -83,9 +83,10 @@ class CostModel {
   virtual bool leaves_out(const Rule& rule) const;
   // Whether a value may be resharded on that leg of its way. Default: on each.
   virtual bool may_reshard(const Graph& graph, const Value& value, Leg leg) const;
-  // Whether inputs, parameters and outputs, where nothing else says how, may also lie as no op that
-  // reads or makes them has them. Default: they may.
-  virtual bool has_free_boundary() const;
+  // Whether an input, parameter or output, where nothing else says how, may lie in any way, or only
+  // as an op that reads or makes it has it, whole, or data parallel. `shared`: several ops read it,
+  // so that a layout that is none of theirs may be the cheapest. Default: any.
+  virtual bool has_free_boundary(const Value& value, bool shared) const;
   // Sharding propagation takes, of candidates of an op that redistribute as much, the cheapest.
   // What it compares in place of their prices where the op follows no more than one other: a number
   // for each of `specs`, or nothing, which is the default.

@@ -49,9 +49,11 @@ struct MindsporeWeights {
 //   of the source: SplitByAxis computes s; ConcatByAxis computes s, or s + 2 s n where it does not
 //   concatenate the first dimension, sends 0.5 s n and 0.5 s backward; PermuteByAxis computes the
 //   same and sends 2 s and 2 s backward; a Reshape computes 2 s more. A bool that is sent: never.
-// - What is read from inputs and parameters lies as it is read, for free, unless it is laid out by
-//   --inputs or a pin; outputs lie as they are made. A parameter of several readers lies alike for
-//   all. What a value's readers need is redistributed for each.
+// - What is read from inputs and parameters lies as it is read, for free, or in any other layout
+//   and is redistributed, as what --inputs or a pin lays out is; outputs lie as they are made, or
+//   are redistributed. Of very many layouts only those of ops count, whole, and data parallel. A
+//   parameter of several readers lies alike for all. What a value's readers need is redistributed
+//   for each.
 //
 // Memory is autopar's own account, not MindSpore's.
 // Source: MindSpore 2.7, frontend/parallel/auto_parallel (operator_costmodel, edge_costmodel,
@@ -71,7 +73,7 @@ class MindsporeModel final : public CostModel {
   std::vector<Assignment> choices_of_pin(const Op& op, const Rule& rule) const override;
   bool leaves_out(const Rule& rule) const override;
   bool may_reshard(const Graph& graph, const Value& value, Leg leg) const override;
-  bool has_free_boundary() const override;
+  bool has_free_boundary(const Value& value, bool shared) const override;
   std::vector<double> follower_prices(const Graph& graph, const Op& op,
                                       const std::vector<OpSpecs>& specs) const override;
   TieBreak break_ties(const Problem& problem, const std::vector<int>& nodes, Solution best,

@@ -38,7 +38,7 @@ bool CostModel::leaves_out(const Rule&) const { return false; }
 
 bool CostModel::may_reshard(const Graph&, const Value&, Leg) const { return true; }
 
-bool CostModel::has_free_boundary() const { return true; }
+bool CostModel::has_free_boundary(const Value&, bool) const { return true; }
 
 std::vector<double> CostModel::follower_prices(const Graph&, const Op&,
                                                const std::vector<OpSpecs>&) const {

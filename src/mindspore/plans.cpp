@@ -1,9 +1,19 @@
 // Which plans MindSpore's searches look at, and which of them they prefer.
+#include <cmath>
+
 #include "autopar/mindspore.hpp"
 #include "mindspore/ops.hpp"
 #include "mindspore/strategies.hpp"
 
 namespace autopar {
+
+namespace {
+
+// Of an input, a parameter or an output, beyond which those of ops and common ones have to do.
+constexpr double kMostLayouts = 4096;
+constexpr double kMostNoCheaper = 256;
+
+}  // namespace
 
 std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule) const {
   return mindspore::strategies(op, rule, mesh_, weights_);
@@ -26,7 +36,14 @@ bool MindsporeModel::may_reshard(const Graph& graph, const Value& value, Leg leg
          !mindspore::is_elementwise(graph.op(value.producer));
 }
 
-bool MindsporeModel::has_free_boundary() const { return false; }
+// Meshes of prime axes have many layouts, and each is one more beside all those in which ops read
+// it. Where one op reads it, or all alike, none costs less than as that is read; it may need less
+// memory.
+bool MindsporeModel::has_free_boundary(const Value& value, bool shared) const {
+  const bool may_cost_less = shared && value.kind == ValueKind::kInput;
+  const double layouts = std::pow(static_cast<double>(value.shape.size()) + 1, mesh_.rank());
+  return layouts <= (may_cost_less ? kMostLayouts : kMostNoCheaper);
+}
 
 // The bytes that the op has to reduce: so an op that follows one other is not split over axes that
 // the other leaves alone.

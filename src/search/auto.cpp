@@ -167,9 +167,6 @@ struct Auto {
   void run_rec_beside(Proven proven) {
     SearchRequest asked = request;
     asked.searcher = "rec";
-    // Elsewhere inputs may lie as no reader needs them, which only `rec` tries.
-    const auto model = make_cost_model(request.cost_model, request.cluster, best->strategy.mesh);
-    if (!model || !(*model)->has_free_boundary()) proven.meshes.clear();
     auto found = search_rec(asked, proven);
     if (!found) {
       keep("rec", found.error());

@@ -101,11 +101,7 @@ class Connections {
     if (const ValueId input = leaves_as(id); input.valid()) {
       sink = build_.supplier[input.index()];
     } else {
-      const int made = build_.supplier[id.index()].list;
-      const int all = pinned_producer(value) || !build_.model.has_free_boundary()
-                          ? tables_.list_of(reduced(tables_.specs(made)))
-                          : tables_.canonical_and(build_.type_of(id), {from.list});
-      AUTOPAR_TRY(list, build_.restricted(tables_.united({all}, false), [&](SpecList& specs) {
+      AUTOPAR_TRY(list, build_.restricted(left_specs(id, from.list), [&](SpecList& specs) {
         return restrict_output(request_, build_.pins, id, build_.out.mesh, specs);
       }));
       sink = build_.add_value_node(value.name + " (output)", list);
@@ -116,13 +112,25 @@ class Connections {
     return sink;
   }
 
+  // The specs that an output may leave in, pins of it and layouts aside. Who pins an op says how
+  // its outputs lie: they leave as it makes them, partial sums reduced.
+  int left_specs(ValueId id, int hub) {
+    const Value& value = graph_.value(id);
+    const int made = build_.supplier[id.index()].list;
+    const int whole_sums = tables_.list_of(reduced(tables_.specs(made)));
+    if (pinned_producer(value)) return tables_.united({whole_sums}, false);
+    if (!build_.model.has_free_boundary(value, false)) {
+      return tables_.united({whole_sums, build_.common_layouts(id)}, false);
+    }
+    return tables_.canonical_and(build_.type_of(id), {hub, whole_sums});
+  }
+
   // Invalid: it may leave in any layout.
   ValueId leaves_as(ValueId id) const {
     const auto handed_on = request_.leaves_as.find(id);
     return handed_on == request_.leaves_as.end() ? build_.updated[id.index()] : handed_on->second;
   }
 
-  // Who pins an op says how its outputs lie: they leave as it makes them, partial sums reduced.
   bool pinned_producer(const Value& value) const {
     return request_.outputs.kind == BoundaryLayout::Kind::kFree && value.producer.valid() &&
            build_.pins.ops.count(graph_.op(value.producer).name) != 0;

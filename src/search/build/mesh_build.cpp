@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "search/batch.hpp"
 #include "search/boundary.hpp"
 
 namespace autopar {
@@ -80,6 +81,11 @@ std::vector<int> MeshBuild::needed_lists(ValueId id) const {
     if (std::find(lists.begin(), lists.end(), list) == lists.end()) lists.push_back(list);
   }
   return lists;
+}
+
+int MeshBuild::common_layouts(ValueId id) {
+  const Shape& shape = graph.value(id).shape;
+  return tables.list_of({replicated(shape.size()), data_parallel_spec(shape, out.mesh)});
 }
 
 const StoredRule* MeshBuild::stored_rule(ValueId id) const {

@@ -78,6 +78,9 @@ struct MeshBuild {
   // Of all readers, each list once.
   std::vector<int> needed_lists(ValueId id) const;
 
+  // The list of how a model's inputs and outputs are often asked for: whole, or data parallel.
+  int common_layouts(ValueId id);
+
   // How a value is stored by a rule; null: none, or a pin or a layout says so, which comes before.
   const StoredRule* stored_rule(ValueId id) const;
 

@@ -35,9 +35,12 @@ int stored_specs(MeshBuild& build, ValueId id) {
     lists.insert(lists.begin(), tables.list_of({replicated(value.shape.size())}));
     return tables.united(lists, false);
   }
-  const bool any = build.model.has_free_boundary() || build.readers[id.index()].uses.empty();
-  return any ? tables.canonical_and(build.type_of(id), lists, value.accumulates)
-             : as_needed(tables, value, std::move(lists));
+  const bool shared = build.readers[id.index()].uses.size() > 1;
+  if (build.model.has_free_boundary(value, shared)) {
+    return tables.canonical_and(build.type_of(id), lists, value.accumulates);
+  }
+  lists.push_back(build.common_layouts(id));
+  return as_needed(tables, value, std::move(lists));
 }
 
 // What is stored like another value.
