@@ -296,11 +296,46 @@ def test_pinned_repeats(folder):
     assert "in plans of one stage" in message(some, "--stages", "2", "--batch", "8", "--micro-batches", "4", code=2)
 
 
+def test_pinned_whole(folder):
+    """A strategy that is pinned whole is that strategy; an output leaves as the hub that is pinned beside its op."""
+    machine, out, again = cluster(folder, 2, 2), folder / "whole", folder / "whole_again"
+    for source in ("data_parallel", "rec", "dp"):
+        for more in ((), ("--outputs", "full")):
+            run("search", LLAMA, "--cluster", machine, "-o", out, "--searcher", source, *more)
+            for options in ((), more, ("--searcher", "rec")):
+                run("search", LLAMA, "--cluster", machine, "-o", again, "--pin", out / "strategy.json", *options)
+                found, given = read(again), read(out)
+                assert found["cost"]["seconds"] == given["cost"]["seconds"], (source, more, options)
+                assert (found["ops"], found["tensors"]) == (given["ops"], given["tensors"]), (source, more, options)
+    # An output that others read, too, and leaves as they get it, or as it is made, or otherwise.
+    value = {"dtype": "float32", "shape": [8, 16]}
+    graph = {"format": "autopar-graph", "version": 1, "name": "hub", "inputs": [{"name": "X", **value}], "parameters": [],
+             "ops": [{"name": "made", "type": "Relu", "inputs": ["X"], "outputs": ["H"], "attributes": {}},
+                     {"name": "read", "type": "Softmax", "inputs": ["H"], "outputs": ["Y"], "attributes": {"axis": 1}}], "outputs": ["H", "Y"]}
+    model, rows, whole = folder / "hub.json", "[{t0},{}]", "[{},{}]"
+    model.write_text(json.dumps(graph))
+    machine = cluster(folder, 2)
+    mesh = [{"name": "t0", "size": 2, "tier": "t0"}]
+    for said, left in (({}, whole), ({"output_spec": rows}, rows), ({"output_spec": "[{},{t0}]"}, "[{},{t0}]")):
+        pinned = pins(folder, {"H": {"spec": rows, "hub_spec": whole, **said}}, {"made": {"in_strategy": [[2, 1]]}}, mesh=mesh)
+        run("search", model, "--cluster", machine, "-o", out, "--pin", pinned)
+        tensor = read(out)["tensors"]["H"]
+        assert tensor["hub_spec"] == whole and tensor.get("output_spec", whole) == left, tensor
+        run("search", model, "--cluster", machine, "-o", again, "--pin", out / "strategy.json")
+        assert read(again)["tensors"] == read(out)["tensors"] and read(again)["cost"]["seconds"] == read(out)["cost"]["seconds"]
+        run("apply", model, "--cluster", machine, "-o", again, "--strategy", out / "strategy.json")
+        assert (again / "plan.onnx").read_bytes() == (out / "plan.onnx").read_bytes()
+    # Where the op is pinned alone, its output leaves as it makes it.
+    run("search", model, "--cluster", machine, "-o", out, "--pin", pins(folder, {}, {"made": {"in_strategy": [[2, 1]]}}, mesh=mesh))
+    tensor = read(out)["tensors"]["H"]
+    assert tensor.get("output_spec", tensor.get("hub_spec", tensor["spec"])) == rows, tensor
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for test in (test_kept_and_run, test_refused, test_parameters_are_free, test_readers_share_a_pinned_hub, test_hub_ops_and_names,
-                     test_repeated_ops, test_repeated_ops_say_so, test_pinned_repeats):
+                     test_repeated_ops, test_repeated_ops_say_so, test_pinned_repeats, test_pinned_whole):
             test(folder)
             print(f"{test.__name__}: ok")
 

@@ -523,6 +523,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
   if (pins) {
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
+    complete_pins(*pins, request);
   }
   find_kernels(inputs, options);
   return request;

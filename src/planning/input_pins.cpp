@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "planning/gemm_pins.hpp"
-#include "search/pins.hpp"
+#include "search/boundary.hpp"
 
 namespace autopar {
 
@@ -124,6 +124,31 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
   request.pins.values = file.pins.values;
   pin_repeats(inputs, request.pins);
   return Ok{};
+}
+
+void complete_pins(const StrategyFile& file, SearchRequest& request) {
+  const Graph& graph = request.graph;
+  if (!file.stages.empty() || !is_complete(graph, file)) return;
+  // The search says what is wrong with one that contradicts itself.
+  const auto strategy = complete_strategy(graph, request.rules, request.cluster, file);
+  if (!strategy) return;
+  const std::vector<Readers> readers = readers_of(graph);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (value.kind == ValueKind::kConstant) continue;
+    const ValueSpecs& specs = strategy->values[v];
+    const auto text = [&](const Spec& spec) { return to_text(spec, strategy->mesh); };
+    const bool is_fixed = readers[v].is_output && is_fixed_output(request.outputs, value);
+    const bool is_only_output = readers[v].is_output && readers[v].count() == 1;
+    ValuePin& pin = request.pins.values[value.name];
+    if (pin.spec.empty()) pin.spec = text(specs.spec);  // of what a phase op hands on
+    if (pin.hub_spec.empty() && pin.kept_spec.empty() && !(is_fixed && is_only_output)) {
+      pin.hub_spec = text(specs.hub);
+    }
+    if (pin.output_spec.empty() && readers[v].is_output && !is_fixed) {
+      pin.output_spec = text(specs.output);
+    }
+  }
 }
 
 Error with_pin_file(Error error, const std::string& path) {

@@ -15,6 +15,11 @@ Result<Fill> parse_fill(const std::string& name);
 // not have; an op that was removed at import, of another type, or a Gemm that cannot be cut so.
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
 
+// Pins what a complete file does not say of a tensor, since it is as what it says: its hub is its
+// spec, and an output leaves as its hub, unless --outputs says how. After the hub ops of the file
+// are there.
+void complete_pins(const StrategyFile& file, SearchRequest& request);
+
 // The error of a search that pins cannot be kept in, with the name of their file.
 Error with_pin_file(Error error, const std::string& path);
 

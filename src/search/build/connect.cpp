@@ -113,10 +113,12 @@ class Connections {
   }
 
   // The specs that an output may leave in, pins of it and layouts aside. Who pins an op says how
-  // its outputs lie: they leave as it makes them, partial sums reduced.
+  // its outputs lie: they leave as it makes them, or as the hub that is pinned beside it, partial
+  // sums reduced.
   int left_specs(ValueId id, int hub) {
     const Value& value = graph_.value(id);
-    const int made = build_.supplier[id.index()].list;
+    const bool is_pinned_hub = build_.pins.hub.count(id) != 0;
+    const int made = is_pinned_hub ? hub : build_.supplier[id.index()].list;
     const int whole_sums = tables_.list_of(reduced(tables_.specs(made)));
     if (pinned_producer(value)) return tables_.united({whole_sums}, false);
     if (!build_.model.has_free_boundary(value, false)) {
