@@ -106,6 +106,9 @@ struct Value {
   bool accumulates = false;
   // Of what one chunk of a pipeline makes for another in each micro-batch: an input, an output.
   bool of_micro_batch = false;
+  // Of a model that is not trained and runs in passes: data of which each pass reads its part, an
+  // output that is put together of all. They are there for the whole batch.
+  bool of_batch = false;
 
   Bytes bytes() const { return element_count(shape) * size_of(dtype); }
   const Tensor* tensor() const { return std::get_if<Tensor>(&data); }

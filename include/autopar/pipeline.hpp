@@ -121,6 +121,8 @@ struct ActionTime {
 struct ScheduleTimes {
   Seconds makespan = 0;                          // from 0 to the end of the last action
   std::vector<std::vector<ActionTime>> actions;  // as they stand in the lines
+  // By chunk and micro-batch: when what the forward pass makes is at the stage of the next chunk.
+  std::vector<std::vector<Seconds>> arrivals;
   std::vector<Seconds> busy;                     // by stage: the sum of its actions
   std::vector<Seconds> idle;                     // by stage: the rest of the makespan
   std::vector<Seconds> span;  // by stage: from the start of its first action to the end of its last

@@ -176,7 +176,8 @@ Result<std::string> earlier_plan(const PlanOptions& options) {
     const auto json = head_of(text);
     if (owned == 0 || !has_format(json, "autopar-step")) return not_ours(step.string());
   }
-  if (options.train) AUTOPAR_RETURN_IF_ERROR(check_step_files(folder, owned > 0));
+  const bool has_passes = options.train || options.runs_in_passes();
+  if (has_passes) AUTOPAR_RETURN_IF_ERROR(check_step_files(folder, owned > 0));
   const fs::path plan = fs::path(folder) / "plan.onnx";
   if (!fs::is_regular_file(plan)) return owned > 0 ? described : "";
   // Both documents beside it show whose it is; else the file must be read.

@@ -18,7 +18,7 @@ const std::vector<ManualSection>& sections_after() {
        R"(- `strategy.json`: For every operator the mesh axis that splits each of its loop dimensions, with the split counts of its inputs; for every tensor its layout. Any subset of its operators is a valid input of `--pin` and `--strategy`.
 - `plan.onnx`: One program for all ranks. Collectives are nodes of the domain `ai.autopar`.
 - `step.json`, `schedule.csv`, `plan.c0.F.onnx`, ...: Of several micro-batches or stages: the programs, which ranks run them, and in which order.
-- `train.onnx`: The training step of the whole batch, with which results are compared.
+- `train.onnx`: The training step of the whole batch, with which results are compared; `train.F.onnx`, ...: the unsharded passes, where micro-batches are not the batch.
 - `rank00000/weights.safetensors`, ...: With `--weights sharded` what each rank reads.
 - `plan.stage0.onnx`, `plan.stage1.onnx`, ...: Written by hand instead of `plan.onnx`: one program for each pipeline stage. Its metadata are `autopar.ranks`, a JSON list of its ranks (`[2, 3]`), and `autopar.world_size`, the number of all. `groups` name ranks of all stages. A `Send` and the `Recv` of another stage have the same `groups`, pairs of the rank that sends and the one that receives, with `group_size` 2; a `Send` has an output, its input handed on, and a `Recv` the attributes `shape` and `dtype`. Every stage has an output.
 - `report.json`: The costs of the plan, term by term.

@@ -49,6 +49,11 @@ Result<PlanOptions> options_of(const SaidPlan& plan, const ParallelForm& form,
   ParallelForm inner = form;  // of one stage
   inner.stages = inner.chunks_per_stage = 1;
   options.searcher = "uniform:" + to_text(inner);
+  const bool has_passes = plan.micro_batches > 1 || plan.stages.size() > 1;
+  if (!plan.trains && has_passes) {
+    return input_error(
+        "not priced: templates of several micro-batches or stages are of training steps");
+  }
   if (!plan.trains) return options;
   AUTOPAR_TRY(is_step, is_training_step(options.model));
   if (is_step) return options;

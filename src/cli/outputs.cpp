@@ -255,7 +255,7 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   const std::vector<CopyTurn> turns = turns_of(request, outcome);
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const bool is_trained = !inputs.training_bytes.empty();
+  const bool is_trained = has_backward_pass(graph);
   for (const StepPart* part : {&parts.pass, &parts.update}) {
     if (part->graph.ops.empty()) continue;  // nothing is updated
     const bool is_pass = part == &parts.pass;
@@ -320,7 +320,7 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
 }
 
 std::vector<StepOutput> outputs_of_step(const Inputs& inputs) {
-  if (inputs.training_bytes.empty()) return inputs.outputs;
+  if (!inputs.outputs.empty()) return inputs.outputs;
   switch (inputs.loss_combining) {
     case LossCombining::kMean:
       return {{inputs.loss, Combining::kMean}};
@@ -439,7 +439,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: " << (inputs.has_whole_batch ? "train.onnx, " : "") << "strategy.json, "
+              << "/: " << (inputs.has_whole_step ? "train.onnx, " : "") << "strategy.json, "
               << names_of(programs) << ", report.json" << more << annotated
               << (options.weights == "sharded"
                       ? ", a folder per rank with its " + std::string(kWeightsFile)

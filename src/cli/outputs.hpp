@@ -27,7 +27,7 @@ std::string path_from_folder(const PlanOptions& options);
 // null: none is.
 const char* option_of_one_program(const PlanOptions& options);
 inline constexpr const char* kOneProgram =
-    " goes with a plan of one program; a step of several micro-batches is two";
+    " goes with a plan of one program, which a step of several micro-batches is not";
 
 // What strategy.json says of what a plan was made of; who searched it and what it costs are still
 // to be said.

@@ -123,7 +123,7 @@ void move_groups(Graph& program, std::int64_t first_rank) {
 Status add_unsharded(const Inputs& whole, Programs& programs) {
   const Graph& graph = whole.model.graph;
   AUTOPAR_TRY(parts, parts_of(graph, whole.rules, unsharded_strategy(graph)));
-  const bool is_trained = !parts.update.graph.ops.empty();
+  const bool is_trained = has_backward_pass(graph);
   programs.unsharded.emplace_back(is_trained ? StepPhase::kForwardBackward : StepPhase::kForward,
                                   unsharded(parts.pass.graph));
   if (is_trained) {
@@ -327,7 +327,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(*plan.chunks.front().planned->request, whole, strategy);
   // What it refers to the programs do, too.
-  if (whole.has_whole_batch) {
+  if (whole.has_whole_step) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, whole.training_bytes));
   }
   AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole, threads, files));
@@ -350,7 +350,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
     std::cout << report;
   } else if (!common.quiet) {
     std::cout << pipeline_table(plan, whole, options) << "\nwrote " << folder
-              << "/: " << (whole.has_whole_batch ? "train.onnx, " : "") << "strategy.json, "
+              << "/: " << (whole.has_whole_step ? "train.onnx, " : "") << "strategy.json, "
               << names_of(programs) << ", report.json\n";
   }
   return Ok{};

@@ -58,7 +58,7 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
 // Of a training step: the slices of what the model's file has, or the file that is given. What is
 // not trained is the model's in any case. `written`: the programs as they are written.
 Status write_ranks(const Programs& programs, const std::vector<Plan>& written,
-                   const std::string& training, const PlanOptions& options, const Inputs& inputs,
+                   const PlanMetadata& metadata, const PlanOptions& options, const Inputs& inputs,
                    OutputFolder& files, std::vector<std::string>& warnings) {
   const std::string& given = options.training.weights_from;
   const std::string from = given.empty() ? inputs.model.path : given;
@@ -66,7 +66,7 @@ Status write_ranks(const Programs& programs, const std::vector<Plan>& written,
   AUTOPAR_TRY(stored, stored_in(from, held, warnings));
   std::vector<const Plan*> plans;
   for (const Plan& plan : written) plans.push_back(&plan);
-  AUTOPAR_TRY(layout, step_layout(programs.step, plans, training, from));
+  AUTOPAR_TRY(layout, step_layout(programs.step, plans, metadata, from));
   if (given.empty()) narrow_to_step(layout, stored);
   for (const Plan& plan : programs.plans) {
     AUTOPAR_TRY(weights, stored_in_program(plan, inputs.data_folder));
@@ -95,7 +95,7 @@ Plan unsharded(const Graph& graph) {
 
 Result<std::vector<std::string>> write_training_file(const Inputs& inputs, const Graph& step,
                                                      OutputFolder& files) {
-  if (!inputs.has_whole_batch) return std::vector<std::string>();
+  if (!inputs.has_whole_step) return std::vector<std::string>();
   const std::string path = files.add(kTrainingFile);
   AUTOPAR_RETURN_IF_ERROR(write_file(files.files(), path, inputs.training_bytes));
   return place_external_data(step, inputs.data_folder, fs::path(path).parent_path().string(),
@@ -142,7 +142,7 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
       }
     }
     AUTOPAR_RETURN_IF_ERROR(
-        write_ranks(programs, written, metadata.training, options, inputs, files, warnings));
+        write_ranks(programs, written, metadata, options, inputs, files, warnings));
   }
   files.add({"step.json", programs.step.schedule});
   AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));
@@ -156,6 +156,20 @@ std::string names_of(const Programs& programs) {
   return text;
 }
 
+namespace {
+
+// Inputs that the model does not have itself.
+std::vector<std::string> data_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (ValueId input : graph.inputs) {
+    const Value& value = graph.value(input);
+    if (!value.has_data()) names.push_back(value.name);
+  }
+  return names;
+}
+
+}  // namespace
+
 PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
                          const std::string& strategy) {
   PlanMetadata metadata;
@@ -164,6 +178,7 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
   metadata.strategy_sha256 = sha256_hex(strategy);
   const auto training = inputs.model.metadata.find(kTrainingKey);
   if (training != inputs.model.metadata.end()) metadata.training = training->second;
+  if (!inputs.outputs.empty()) metadata.data = data_names(inputs.model.graph);
   for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
   return metadata;
 }

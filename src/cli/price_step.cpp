@@ -149,6 +149,20 @@ class StepPricing {
   // What is stored, each layout once, and the most that at one time waits for readers and is beside
   // the inputs of the program that runs. What that is the last to read is there until its last
   // reader.
+  // Of a model that is not trained, data and outputs of all micro-batches are there.
+  std::int64_t times_held(std::size_t program, const std::string& name, bool is_input) const {
+    const Step& step = *request_.step;
+    if (!files_[program].metadata.data) return 1;
+    const auto is_it = [&name](const auto& one) { return one.name == name; };
+    const bool is_cut =
+        is_input
+            ? std::any_of(step.micro_inputs.begin(), step.micro_inputs.end(), is_it)
+            : std::any_of(step.outputs.begin(), step.outputs.end(), [&](const StepOutput& one) {
+                return is_it(one) && one.combining == Combining::kConcat;
+              });
+    return is_cut ? step.micro_batches : 1;
+  }
+
   Bytes memory_of(std::size_t line) const {
     std::set<std::tuple<std::string, std::string>> stored;
     Bytes held = 0, now = 0, most = 0;
@@ -172,8 +186,13 @@ class StepPricing {
           const BoundaryValue& value = program.inputs[i];
           if (wiring_.inputs[call.program][i].kind == Kind::kMade) continue;
           if (stored.insert({value.name, to_text(value.spec, program.mesh)}).second) {
-            held += local_bytes(value.spec, value.shape, value.dtype, program.mesh);
+            held += times_held(call.program, value.name, true) *
+                    local_bytes(value.spec, value.shape, value.dtype, program.mesh);
           }
+        }
+        for (const BoundaryValue& value : program.outputs) {
+          held += (times_held(call.program, value.name, false) - 1) *
+                  local_bytes(value.spec, value.shape, value.dtype, program.mesh);
         }
         // Whole, and the same in all programs.
         for (const BoundaryValue& weight : files_[call.program].metadata.weights_io) {

@@ -183,10 +183,12 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   const bool reads_own = request.step || files[0].metadata.sharded();
   const bool has_own =
       options.weights_from.empty() && is_step && reads_own && has_rank_files(folder);
+  // What is not trained is read from there in any case.
+  const bool reads_trained = has_own && !files[0].metadata.data;
   AUTOPAR_RETURN_IF_ERROR(
-      add_weights_from(has_own ? folder : options.weights_from, files, is_first, request));
-  if (request.step && !has_own) {
-    AUTOPAR_RETURN_IF_ERROR(add_not_trained(folder, files, is_first, request));
+      add_weights_from(reads_trained ? folder : options.weights_from, files, is_first, request));
+  if (request.step && !reads_trained) {
+    AUTOPAR_RETURN_IF_ERROR(feed_not_trained(folder, files, is_first, request));
   }
   if (!is_first) return job;
   const fs::path plan = files[0].path;

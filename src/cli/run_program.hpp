@@ -27,8 +27,8 @@ struct UnshardedModel {
 // Inputs of the programs, with the whole batch of those that a step cuts.
 std::vector<BoundaryValue> whole_inputs(const std::vector<PlanFile>& files,
                                         const std::optional<Step>& step);
-// Looked for as model_of_plan does, read once; on the batch of these inputs. Errors: it is not the model that the plan was made of; a graph.json that cannot
-// be imported.
+// Looked for as model_of_plan does, read once; on the batch of these inputs. Errors: it is not the
+// model that the plan was made of; a graph.json that cannot be imported.
 Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile& plan,
                                        const std::vector<BoundaryValue>& inputs,
                                        const ImportOptions& import);

@@ -210,6 +210,30 @@ Status settle_passes(PlanOptions& options) {
   return Ok{};
 }
 
+// --pin; may say how many stages there are.
+Result<std::optional<StrategyFile>> read_pins(PlanOptions& options, Inputs& inputs) {
+  if (options.pin_file.empty()) return std::optional<StrategyFile>();
+  AUTOPAR_TRY(file, read_strategy(options.pin_file));
+  tell_of_strategy(file);
+  if (!file.stages.empty()) {
+    return input_error(options.pin_file + ": step.stages: is the strategy of " +
+                       std::to_string(file.stages.size()) +
+                       " stages, which `autopar apply` and `price` take; pins are files of one");
+  }
+  AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
+  AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, inputs));
+  if (!file.checkpoints.empty() && options.recompute != "auto" && options.recompute != "full") {
+    inputs.warnings.push_back(options.pin_file + ": checkpoints are of --recompute full, and " +
+                              options.recompute + " does not read them");
+  }
+  if (options.stages != "1" && repeats_by_name(file)) {
+    return usage_error(options.pin_file +
+                       ": ops are repeated by name in plans of one stage; expected --stages 1, "
+                       "or --recompute and no recompute of an op");
+  }
+  return std::optional(std::move(file));
+}
+
 Result<int> run(PlanOptions given, const CommonOptions& common) {
   const bool may_have_passes = given.training.micro_batches == "auto";
   given.training.follows_batch = may_have_passes;  // one pass is read like several
@@ -218,7 +242,6 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   PlanOptions options = given;
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
-  std::optional<StrategyFile> pins;
   // What must not be replaced, or cannot be written, is told before the search.
   AUTOPAR_RETURN_IF_ERROR(check_places(options));
   AUTOPAR_RETURN_IF_ERROR(check_reads_stay(options));
@@ -226,27 +249,7 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);
   AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
-  if (!options.pin_file.empty()) {
-    AUTOPAR_TRY(file, read_strategy(options.pin_file));
-    tell_of_strategy(file);
-    if (!file.stages.empty()) {
-      return input_error(options.pin_file + ": step.stages: is the strategy of " +
-                         std::to_string(file.stages.size()) +
-                         " stages, which `autopar apply` and `price` take; pins are files of one");
-    }
-    AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
-    AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, *inputs));
-    if (!file.checkpoints.empty() && options.recompute != "auto" && options.recompute != "full") {
-      inputs->warnings.push_back(options.pin_file + ": checkpoints are of --recompute full, and " +
-                                 options.recompute + " does not read them");
-    }
-    if (options.stages != "1" && repeats_by_name(file)) {
-      return usage_error(options.pin_file +
-                         ": ops are repeated by name in plans of one stage; expected --stages 1, "
-                         "or --recompute and no recompute of an op");
-    }
-    pins.emplace(std::move(file));
-  }
+  AUTOPAR_TRY(pins, read_pins(options, *inputs));
   if (options.stages != "1") {
     return run_stages(std::move(inputs), given, options, pins, common, begin, std::move(clock));
   }
@@ -257,7 +260,8 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
       best_of_forms(std::move(inputs), given, options, pins, common, begin, clock, {}, of_units);
   if (!planned) {
     Error error = planned.error();
-    const bool may_have_stages = options.train && error.code == ErrorCode::kInfeasible;
+    const bool may_have_stages =
+        error.code == ErrorCode::kInfeasible && (options.train || options.runs_in_passes());
     if (may_have_stages && options.training.copies > 1) {
       error.message += ". With fewer --copies passes hold less at a time";
     }

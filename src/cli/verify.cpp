@@ -133,7 +133,7 @@ std::optional<Check> rank_files_check(const Step& step, const std::vector<PlanFi
                                       const std::string& folder) {
   std::vector<const Plan*> plans;
   for (const PlanFile& file : files) plans.push_back(&file.plan);
-  const auto layout = step_layout(step, plans, files.front().metadata.training, files.front().path);
+  const auto layout = step_layout(step, plans, files.front().metadata, files.front().path);
   if (!layout) return Check{"ranks", Verdict::kWrong, layout.error().message};
   if (!has_rank_files(folder) && layout->not_trained().empty()) return std::nullopt;
   const auto stored = stored_in_step(*layout, folder);

@@ -109,11 +109,11 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
       tells, request);
 }
 
-Status add_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,
-                       RunRequest& request) {
+Status feed_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,
+                        RunRequest& request) {
   std::vector<const Plan*> plans;
   for (const PlanFile& file : files) plans.push_back(&file.plan);
-  AUTOPAR_TRY(layout, step_layout(*request.step, plans, files[0].metadata.training, files[0].path));
+  AUTOPAR_TRY(layout, step_layout(*request.step, plans, files[0].metadata, files[0].path));
   const std::vector<std::string> names = layout.not_trained();
   if (names.empty()) return Ok{};
   AUTOPAR_TRY(opened, GivenWeights::open(folder));

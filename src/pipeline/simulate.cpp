@@ -211,6 +211,12 @@ class Simulation {
       longest = std::max(longest, times_.span.back());
       busy += times_.busy[line];
     }
+    for (std::int64_t chunk = 0; chunk < table_.chunks; ++chunk) {
+      std::vector<Seconds>& of_chunk = times_.arrivals.emplace_back();
+      for (std::int64_t m = 0; m < table_.micro_batches; ++m) {
+        of_chunk.push_back(arrivals_[table_.activation(chunk, m)]);
+      }
+    }
     for (const Seconds of_line : times_.busy) times_.idle.push_back(times_.makespan - of_line);
     const Seconds whole = longest * static_cast<double>(ends_.size());
     times_.bubble_rate = whole > 0 ? (whole - busy) / whole : 0;

@@ -72,7 +72,7 @@ Result<ImportedModel> import_made_step(const Result<TrainingStep>& whole,
     imported.sha256 = sha256_hex(inputs.training_bytes);
     return std::move(imported);
   }
-  inputs.has_whole_batch = true;
+  inputs.has_whole_step = true;
   inputs.training = training_text(*whole, choice);
   inputs.forward = whole->facts.forward;
   inputs.loss = whole->facts.loss;
@@ -134,7 +134,7 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   inputs.micro_inputs = std::move(passes.inputs);
   inputs.outputs = std::move(passes.outputs);
   if (passes.mixing_op) inputs.mixing_op = "op '" + *passes.mixing_op + "'";
-  if (!passes.has_whole_batch()) inputs.mixing_op = kNoWholeBatch;
+  if (!passes.has_whole_batch) inputs.mixing_op = kNoWholeBatch;
   return std::move(passes.model);
 }
 

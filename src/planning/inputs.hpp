@@ -42,8 +42,8 @@ struct Inputs {
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
   // several passes.
   std::string training_bytes;
-  bool has_whole_batch = false;  // training_bytes are of that, not of one pass
-  std::string training;          // what it is made of: see training_json()
+  bool has_whole_step = false;  // training_bytes are of that, not of one pass
+  std::string training;         // what it is made of: see training_json()
   std::int64_t batch = 0;
   PlannedBatch planned_batch = {};    // of a model that is planned as it is, where one is asked for
   std::vector<PlanTrial> tried = {};  // where several numbers of passes, or recomputations, were

@@ -341,6 +341,49 @@ Status check_combining(const TrainingStep& whole, const SplitStep& split, const 
 
 }  // namespace
 
+namespace {
+
+// Whether all of the whole one's parts along some dimension are the other one.
+bool repeats(const Tensor& whole, const Tensor& part) {
+  if (whole.dtype != part.dtype || whole.shape.size() != part.shape.size()) return false;
+  std::size_t outer = 1, dim = 0;
+  while (dim < whole.shape.size() && whole.shape[dim] == part.shape[dim]) {
+    outer *= static_cast<std::size_t>(whole.shape[dim++]);
+  }
+  if (outer == 0 || part.bytes.empty()) return true;
+  const std::size_t block = part.bytes.size() / outer, of_whole = whole.bytes.size() / outer;
+  if (block == 0 || of_whole % block != 0) return false;
+  for (std::size_t i = 0; i < outer; ++i) {
+    for (std::size_t at = 0; at < of_whole; at += block) {
+      if (whole.bytes.compare(i * of_whole + at, block, part.bytes, i * block, block) != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part) {
+  std::map<std::string, const Tensor*> constants;
+  for (const Value& value : whole.values) {
+    if (value.kind == ValueKind::kConstant) constants[value.name] = value.tensor();
+  }
+  for (const Op& op : part.ops) {
+    for (ValueId input : op.inputs) {
+      if (!input.valid() || part.value(input).kind != ValueKind::kConstant) continue;
+      const Value& value = part.value(input);
+      const auto other = constants.find(value.name);
+      if (other == constants.end() || other->second == nullptr || value.tensor() == nullptr)
+        continue;
+      const bool grows = other->second->shape != value.tensor()->shape;
+      if (grows && !repeats(*other->second, *value.tensor())) return op.name;
+    }
+  }
+  return std::nullopt;
+}
+
 Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
                                            const std::vector<std::string>& data,
                                            std::int64_t micro_batches) {
@@ -378,6 +421,7 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
   AUTOPAR_TRY(cut, cut_inputs(whole.graph, split.step.graph, split.step.facts.data, micro_batches));
   split.inputs = std::move(cut);
   if (micro_batches == 1) return split;
+  if (!split.mixing_op) split.mixing_op = op_of_numbered_samples(whole.graph, split.step.graph);
   AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
   AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));
   return split;

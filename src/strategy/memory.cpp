@@ -317,6 +317,22 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
   }
 }
 
+// Data and outputs of the other micro-batches, where all of the batch is there.
+void keep_batch(const Graph& graph, const std::vector<Readers>& readers,
+                std::vector<MemoryCharge>& charges) {
+  const int horizon = static_cast<int>(graph.ops.size());
+  const int others = static_cast<int>(graph.passes - 1);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (!value.of_batch) continue;
+    const ValueId id(static_cast<std::int64_t>(v));
+    const bool is_data = !value.producer.valid() && !value.of_micro_batch;
+    if (is_data) charges.push_back({Kind::kSpec, id, {}, 0, horizon, others});
+    const bool is_told = readers[v].is_output && value.producer.valid();
+    if (is_told) charges.push_back({Kind::kOutput, id, {}, 0, horizon, others});
+  }
+}
+
 // Of interleaved passes each has its data and what it makes, and may be where that is most. What
 // they hand on to the next pass is there once.
 void keep_copies(const Graph& graph, std::vector<MemoryCharge>& charges) {
@@ -400,6 +416,7 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
   std::vector<MemoryCharge> charges = trees.charges();
   if (!graph.kernels.held_in_pass.empty()) hold_in_pass(graph, readers, charges);
   if (graph.in_flight > 1) keep_in_flight(graph, readers, charges);
+  if (graph.passes > 1) keep_batch(graph, readers, charges);
   if (graph.copies > 1) keep_copies(graph, charges);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId id(static_cast<std::int64_t>(v));

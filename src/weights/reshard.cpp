@@ -150,17 +150,17 @@ struct StepOfInputs {
   StepLayout layout;        // of these
 };
 
-Result<StepOfInputs> with_weights_as_inputs(const StepFolder& step) {
+Result<StepOfInputs> step_of_inputs(const StepFolder& step) {
   StepOfInputs changed;
   std::vector<const Plan*> plans;
-  std::string training;
+  const PlanFile& first = step.files.front();
+  const bool says_data = !first.metadata.training.empty() || first.metadata.data;
   bool says_weights = true;
   for (const PlanFile& file : step.files) {
     plans.push_back(&file.plan);
-    if (training.empty()) training = file.metadata.training;
     says_weights = says_weights && !file.metadata.weights.empty();
   }
-  if (says_weights && !training.empty()) {
+  if (says_weights && says_data) {
     changed.plans = with_weights_as_inputs(plans);
     bool any = false;
     for (std::size_t p = 0; p < plans.size(); ++p) {
@@ -173,15 +173,15 @@ Result<StepOfInputs> with_weights_as_inputs(const StepFolder& step) {
     changed.layout = step.layout;
     return changed;
   }
-  AUTOPAR_TRY(layout, step_layout(step.step, plans, training, step.files.front().path));
+  AUTOPAR_TRY(layout, step_layout(step.step, plans, first.metadata, first.path));
   changed.layout = std::move(layout);
   return changed;
 }
 
 // What is not trained, of which there may be nothing where the other weights come from: it stays as
 // the step in `to` has it, in its programs or its ranks' files.
-Status add_not_trained(const std::string& from, const std::string& to, const StepFolder& step,
-                       const StepLayout& layout, MovedWeights& moved, StoredTensors& stored) {
+Status keep_not_trained(const std::string& from, const std::string& to, const StepFolder& step,
+                        const StepLayout& layout, MovedWeights& moved, StoredTensors& stored) {
   const std::vector<std::string> names = layout.not_trained();
   if (names.empty()) return Ok{};
   StoredTensors held;
@@ -209,8 +209,8 @@ Status add_not_trained(const std::string& from, const std::string& to, const Ste
   return Ok{};
 }
 
-Status write_programs(const StepFolder& step, const std::vector<Plan>& plans,
-                      const std::string& folder, UnfinishedFiles& files) {
+Status write_changed(const StepFolder& step, const std::vector<Plan>& plans,
+                     const std::string& folder, UnfinishedFiles& files) {
   std::vector<PlanToWrite> written;
   for (std::size_t p = 0; p < plans.size(); ++p) {
     PlanMetadata metadata = step.files[p].metadata;
@@ -270,8 +270,8 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   }
   std::vector<std::string> left;
   const bool is_model = fs::path(from).extension() == ".onnx";
-  AUTOPAR_TRY(changed, with_weights_as_inputs(step));
-  AUTOPAR_RETURN_IF_ERROR(add_not_trained(from, to, step, changed.layout, moved, stored));
+  AUTOPAR_TRY(changed, step_of_inputs(step));
+  AUTOPAR_RETURN_IF_ERROR(keep_not_trained(from, to, step, changed.layout, moved, stored));
   for (const auto& [name, tensor] : stored) {
     if (changed.layout.whole.count(name) == 0) {
       if (!is_model || !may_be_constant(tensor)) left.push_back(name);
@@ -285,7 +285,7 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   }
   UnfinishedFiles files;
   AUTOPAR_TRY(written, write_step_ranks(changed.layout, stored, from, folder, files));
-  AUTOPAR_RETURN_IF_ERROR(write_programs(step, changed.plans, folder, files));
+  AUTOPAR_RETURN_IF_ERROR(write_changed(step, changed.plans, folder, files));
   if (!fs::equivalent(to, folder, ignored)) {
     AUTOPAR_RETURN_IF_ERROR(copy_step(step, changed.plans.empty(), to, folder, moved, files));
   }

@@ -71,9 +71,11 @@ class LayoutOf {
     // Those who give the next values come first.
     for (const bool updates : {true, false}) {
       for (std::size_t p = 0; p < plans_.size(); ++p) {
+        const std::set<std::string> held = held_by(plans_[p]->program);
         for (const BoundaryValue& input : plans_[p]->inputs) {
           const bool is_stored = made.count(input.name) == 0 && data.count(input.name) == 0 &&
-                                 !is_accumulator(input.name) && is_known(roles, input.name, made);
+                                 held.count(input.name) == 0 && !is_accumulator(input.name) &&
+                                 is_known(roles, input.name, made);
           if (!is_stored || updates != gives_next(*plans_[p], input.name)) continue;
           add(p, input, layout);
         }
@@ -84,6 +86,15 @@ class LayoutOf {
   }
 
  private:
+  // Inputs that the program has itself, unless it is fed with them.
+  static std::set<std::string> held_by(const Graph& program) {
+    std::set<std::string> names;
+    for (ValueId input : program.inputs) {
+      if (program.value(input).has_data()) names.insert(program.value(input).name);
+    }
+    return names;
+  }
+
   static bool gives_next(const Plan& plan, const std::string& name) {
     return std::any_of(plan.outputs.begin(), plan.outputs.end(),
                        [&](const BoundaryValue& output) { return output.name == next_name(name); });
@@ -261,11 +272,14 @@ std::vector<std::string> StepLayout::not_trained() const {
 }
 
 Result<StepLayout> step_layout(const Step& step, const std::vector<const Plan*>& plans,
-                               const std::string& training, const std::string& where) {
+                               const PlanMetadata& metadata, const std::string& where) {
   TrainingRoles roles;
-  if (!training.empty()) {
-    AUTOPAR_TRY(said, parse_training_roles(training, where));
+  if (!metadata.training.empty()) {
+    AUTOPAR_TRY(said, parse_training_roles(metadata.training, where));
     roles = std::move(said);
+  } else if (metadata.data) {
+    roles.optimizer = "none";
+    roles.data = *metadata.data;
   }
   return LayoutOf(step, plans).run(std::move(roles));
 }
@@ -275,12 +289,9 @@ Result<StepFolder> read_step_folder(const std::string& folder) {
   AUTOPAR_TRY(files, read_step_programs(folder, step));
   StepFolder found{std::move(step), std::move(files), {}};
   std::vector<const Plan*> plans;
-  std::string training;
-  for (const PlanFile& file : found.files) {
-    plans.push_back(&file.plan);
-    if (training.empty()) training = file.metadata.training;
-  }
-  AUTOPAR_TRY(layout, step_layout(found.step, plans, training, found.files.front().path));
+  for (const PlanFile& file : found.files) plans.push_back(&file.plan);
+  const PlanFile& first = found.files.front();
+  AUTOPAR_TRY(layout, step_layout(found.step, plans, first.metadata, first.path));
   found.layout = std::move(layout);
   return found;
 }

@@ -33,9 +33,9 @@ struct StepLayout {
 };
 
 // `step` and `plans`, which are its programs in its order, must outlive what is returned.
-// `training`: metadata_props["autopar.training"], which says what is data.
+// `metadata`: of one of them, which says what is data.
 Result<StepLayout> step_layout(const Step& step, const std::vector<const Plan*>& plans,
-                               const std::string& training, const std::string& where);
+                               const PlanMetadata& metadata, const std::string& where);
 
 // A step as it lies in a folder.
 struct StepFolder {

@@ -148,6 +148,7 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
   if (!metadata.training.empty()) add(kTrainingKey, metadata.training);
+  if (metadata.data) add(kDataKey, json_names(*metadata.data));
   if (!metadata.weights.empty()) {
     add("autopar.weights", metadata.weights);
     add("autopar.weights_io", json_weights(metadata.weights_io, plan.mesh));
@@ -242,6 +243,8 @@ Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path, const G
   file.metadata.model_sha256 = text("autopar.model_sha256");
   file.metadata.strategy_sha256 = text("autopar.strategy_sha256");
   file.metadata.training = text(kTrainingKey);
+  AUTOPAR_TRY(data, data_of(properties, path));
+  file.metadata.data = std::move(data);
   file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
   AUTOPAR_TRY(mesh, mesh_of(properties, path, file.metadata.tier_names));
   file.plan.mesh = mesh;

@@ -140,6 +140,27 @@ Result<Mesh> mesh_of(const Properties& properties, const std::string& path,
   return mesh_of_json(Json(document, where, ""), tier_names);
 }
 
+std::string json_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + json_text(name);
+  return "[" + text + "]";
+}
+
+Result<std::optional<std::vector<std::string>>> data_of(const Properties& properties,
+                                                        const std::string& path) {
+  const auto said = properties.find(kDataKey);
+  if (said == properties.end()) return std::optional<std::vector<std::string>>();
+  const std::string where = where_of(path, kDataKey);
+  AUTOPAR_TRY(document, parse_json(said->second, where));
+  AUTOPAR_TRY(items, Json(document, where, "").items());
+  std::vector<std::string> names;
+  for (const Json& item : items) {
+    AUTOPAR_TRY(name, item.text());
+    names.push_back(name);
+  }
+  return std::optional(std::move(names));
+}
+
 Status read_boundary(const Properties& properties, const std::string& path, Plan& plan) {
   AUTOPAR_TRY(text, property(properties, "autopar.io", path));
   const std::string where = where_of(path, "autopar.io");

@@ -30,6 +30,12 @@ Result<Mesh> mesh_of(const Properties& properties, const std::string& path,
 // Sets the boundary of `plan`, which has its program and mesh, from `autopar.io`.
 Status read_boundary(const Properties& properties, const std::string& path, Plan& plan);
 
+// `autopar.data`, and back: a list of names; nothing where it is not said.
+inline constexpr const char* kDataKey = "autopar.data";
+std::string json_names(const std::vector<std::string>& names);
+Result<std::optional<std::vector<std::string>>> data_of(const Properties& properties,
+                                                        const std::string& path);
+
 // `autopar.weights_io`, and back: weights become parameters of the plan's program.
 std::string json_weights(const std::vector<BoundaryValue>& weights, const Mesh& mesh);
 Status read_weights(const Properties& properties, const std::string& path, Plan& plan,

@@ -477,14 +477,17 @@ Result<std::optional<Recompute>> ChunkPlans::asked_level() const {
   return parse_recompute_option(options_.recompute, search_.pins ? &*search_.pins : nullptr);
 }
 
-Result<Bytes> ChunkPlans::room() const { return room_of(stage_.cluster, search_.common); }
+Result<Bytes> ChunkPlans::room() const {
+  AUTOPAR_TRY(all, room_of(stage_.cluster, search_.common));
+  return std::max<Bytes>(0, all - left_);
+}
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {
   CommonOptions common = search_.common;
   // A pin file that names axes has them for every chunk.
   const bool is_named = search_.pins && !search_.pins->mesh.empty();
   if (!mesh.empty() && !is_named) common.mesh = mesh;
-  if (beside == 0) return common;
+  if (beside == 0 && left_ == 0) return common;
   AUTOPAR_TRY(all, room());
   const Bytes left = std::max<Bytes>(1, all - beside);
   common.memory = std::to_string(stage_.cluster.profile.upper_memory(left));

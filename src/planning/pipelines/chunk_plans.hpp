@@ -67,6 +67,9 @@ class ChunkPlans {
   Result<std::optional<Planned>> of_units(std::shared_ptr<const Inputs> step,
                                           const ChunkHint& hint);
 
+  // From now on plans leave so much of the room of a device. Precondition: none is planned yet.
+  void leave(Bytes bytes) { left_ = bytes; }
+
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.
   bool may_choose_meshes() const;
@@ -157,6 +160,7 @@ class ChunkPlans {
   const ChunkSearch& search_;
   PlanOptions options_;
   Inputs stage_;  // what is read of a chunk but for its graph and rules
+  Bytes left_ = 0;  // of the room
   Seconds cutoff_ = kInfinity;
   int cut_ = 0;  // how many there were
   std::vector<Known> known_;

@@ -67,6 +67,11 @@ Status ChunkPlans::share_memory(const StageChunks& of, Bytes all) {
   AUTOPAR_RETURN_IF_ERROR(plan_within(of, even));
   AUTOPAR_TRY(now, held_by(of));
   if (now.together <= all) return Ok{};
+  if (is_forward_only(of.schedule)) {
+    return infeasible_error("the chunks of stage " + std::to_string(of.stage) + " take " +
+                            format_bytes(static_cast<double>(now.together)) +
+                            " together, and there are " + format_bytes(room));
+  }
   return infeasible_error("stage " + std::to_string(of.stage) + " takes " +
                           format_bytes(static_cast<double>(now.together)) +
                           " with what the parts of its backward passes hand on, and there are " +

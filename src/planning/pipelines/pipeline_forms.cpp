@@ -34,12 +34,25 @@ Result<PipelineSchedule> parsed(const std::string& text, const std::string& path
   return schedule;
 }
 
+// A model that is not trained has forward passes alone.
+Status check_phases(const std::string& text, const std::string& where, const Graph& step) {
+  const auto lines = parse_schedule(text, {}, where);
+  if (!lines || has_backward_pass(step)) return Ok{};
+  for (const StepLine& line : *lines) {
+    for (const StepAction& action : line) {
+      if (action.phase == StepPhase::kForward) continue;
+      return input_error(where + ": " + to_text(action) +
+                         " is of a training step, and the model is not trained; expected F alone, "
+                         "or --train");
+    }
+  }
+  return Ok{};
+}
+
 Result<PipelineSchedule> read_schedule(const std::string& path, const Graph& step) {
   AUTOPAR_TRY(text, read_file(path));
   return schedule_of_table(text, path, step);
 }
-
-bool has_backward(const Graph& step) { return end_of_forward(step) < step.ops.size(); }
 
 // What differs from another schedule by its forward passes.
 bool is_of_forward(ScheduleKind kind) {
@@ -83,6 +96,7 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 
 Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
                                            const Graph& step) {
+  AUTOPAR_RETURN_IF_ERROR(check_phases(text, where, step));
   auto schedule = parsed(text, where);
   if (!schedule) {
     const std::string& message = schedule.error().message;
@@ -92,12 +106,9 @@ Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::s
     return input_error(where + ": it has " + std::to_string(schedule->micro_batches) +
                        " micro-batches, and --micro-batches is " + std::to_string(step.passes));
   }
-  if (is_forward_only(*schedule) == has_backward(step)) {
-    return input_error(where + (has_backward(step)
-                                    ? ": it has no backward passes, such as 0B0, and a training "
-                                      "step does"
-                                    : ": it has backward passes, and the model is not trained; "
-                                      "expected F alone, or --train"));
+  if (is_forward_only(*schedule) && has_backward_pass(step)) {
+    return input_error(where +
+                       ": it has no backward passes, such as 0B0, and a training step does");
   }
   return schedule;
 }
@@ -105,13 +116,13 @@ Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::s
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, const Graph& step) {
   const auto kind = parse_schedule_kind(form.schedule);
   if (!kind) return read_schedule(form.schedule, step);
-  if (!has_backward(step) && !is_of_forward(*kind)) {
+  if (!has_backward_pass(step) && !is_of_forward(*kind)) {
     return usage_error("--schedule " + form.schedule +
                        " orders backward passes, which a model without --train has not; expected "
                        "gpipe, 1f1b (the same without backward passes), interleaved or auto");
   }
   AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, step.passes}));
-  if (!has_backward(step)) return forward_only(std::move(schedule));
+  if (!has_backward_pass(step)) return forward_only(std::move(schedule));
   return backward_apart(std::move(schedule));
 }
 
@@ -198,7 +209,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
     // GPipe takes as long as 1F1B, with more in memory.
     for (const ScheduleKind any : schedule_kinds()) {
       if (any == ScheduleKind::kGPipe) continue;
-      if (!has_backward(inputs.model.graph) && !is_of_forward(any)) continue;
+      if (!has_backward_pass(inputs.model.graph) && !is_of_forward(any)) continue;
       const bool has_any = any == ScheduleKind::kInterleaved;
       const std::int64_t least = least_chunks(any);
       for (std::int64_t v = least; v <= (has_any ? tuning::forms::kMostChunks : least); v *= 2) {

@@ -344,9 +344,30 @@ Result<Seconds> PipelineStep::time_by(const PipelinePlan& plan, const std::vecto
   return times.makespan;
 }
 
+// With what waits between stages, which is known of plans alone, those may take too much: then they
+// are made again with less.
 Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
                                            const std::vector<OpId>& cuts, Seconds cutoff,
                                            UnitEnds ends) {
+  AUTOPAR_TRY(room, room_of(candidate.stage, search_.common));
+  Bytes left = 0, most = 0;
+  for (int round = 0; round < tuning::outer::kWaitingRounds; ++round) {
+    auto plan = planned_leaving(candidate, cuts, cutoff, ends, left);
+    if (!plan && round > 0) break;
+    const bool fits = !plan || !is_forward_only(candidate.schedule) || plan->peak_bytes <= room;
+    if (fits) return plan;
+    most = plan->peak_bytes;
+    left += most - room;
+  }
+  return infeasible_error("with what waits between stages the fullest one takes " +
+                          format_bytes(static_cast<double>(most)) + " per device, more than the " +
+                          format_bytes(static_cast<double>(room)) +
+                          " there are, and plans that leave room for it were not found");
+}
+
+Result<PipelinePlan> PipelineStep::planned_leaving(const FormCandidate& candidate,
+                                                   const std::vector<OpId>& cuts, Seconds cutoff,
+                                                   UnitEnds ends, Bytes left) {
   PipelinePlan plan;
   plan.form = candidate.form;
   plan.stage = candidate.stage;
@@ -363,7 +384,11 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying, ends));
   AUTOPAR_TRY(least, bounds_.least_seconds_on(candidate.stage));
   plan.passes = plan.schedule.lines;
-  ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
+  for (ChunkHint& hint : hints) hint.room -= static_cast<double>(left);
+  ChunkPlans alone(search_, plan.stage);  // what others were planned with is more
+  alone.leave(left);
+  ChunkPlans& plans =
+      left > 0 ? alone : plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
   ChunkPlans::MayGain gains;
   if (cutoff < kInfinity) {
     // What is known of the chunks that are planned, and what the bounds say of the others.
@@ -385,12 +410,6 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   AUTOPAR_TRY(room, room_of(plan.stage, search_.common));
   AUTOPAR_RETURN_IF_ERROR(
       price_pipeline(search_.whole.cluster, search_.options.updates, room, plan));
-  if (is_forward_only(plan.schedule) && plan.peak_bytes > room) {
-    return infeasible_error("with what waits between stages the fullest one takes " +
-                            format_bytes(static_cast<double>(plan.peak_bytes)) +
-                            " per device, more than the " +
-                            format_bytes(static_cast<double>(room)) + " there are");
-  }
   return plan;
 }
 

@@ -94,6 +94,10 @@ class PipelineStep {
                                  UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                Seconds cutoff, UnitEnds ends);
+  // The same of chunks that leave so much of a device's room.
+  Result<PipelinePlan> planned_leaving(const FormCandidate& candidate,
+                                       const std::vector<OpId>& cuts, Seconds cutoff, UnitEnds ends,
+                                       Bytes left);
   static Result<bool> may_gain(const FormCandidate& candidate, const std::vector<ChunkCost>& costs,
                                std::size_t planned, Seconds cutoff);
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,

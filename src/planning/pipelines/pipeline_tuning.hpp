@@ -80,6 +80,10 @@ inline constexpr double kUnlikely = 0;
 // Of small steps, where estimates say less: a Llama of 2 layers on 3 devices takes 2.03 ms by
 // `zb-v`, by its units 2.40, and 2.24 by the form that was planned first.
 inline constexpr double kUnlikelySmall = 0.1;
+// Pipelines of models that are not trained are made so often at most where what waits between their
+// stages does not fit beside the chunks, each time with that less. Assumed: what waits hardly
+// changes with the plans.
+inline constexpr int kWaitingRounds = 3;
 }  // namespace outer
 
 // Cuts that are moved one by one.

@@ -71,6 +71,17 @@ WeightsBehind weights_behind(const Graph& graph, const GraphRules& rules, const 
   return found;
 }
 
+// What other chunks hand it for a micro-batch, which is there while that is worked on.
+Bytes handed_bytes(const Graph& graph, const Strategy& strategy) {
+  Bytes bytes = 0;
+  for (ValueId id : graph.inputs) {
+    const Value& value = graph.value(id);
+    if (!value.of_micro_batch) continue;
+    bytes += local_bytes(strategy.values[id.index()].spec, value.shape, value.dtype, strategy.mesh);
+  }
+  return bytes;
+}
+
 // What a plan holds, by the actions of its chunk. `weight_ops`: empty, the backward pass is one.
 Result<ChunkBytes> bytes_of(const ChunkPlan& chunk, const std::vector<char>& weight_ops,
                             const std::string& updates) {
@@ -94,7 +105,11 @@ Result<ChunkBytes> bytes_of(const ChunkPlan& chunk, const std::vector<char>& wei
   };
   ChunkBytes found;
   if (turn == plan.graph.ops.size()) {  // without a backward pass nothing is kept
-    found.stored = most(0, turn);
+    const Bytes held = most(0, turn);
+    found.stored = held;
+    for (const Bytes before : course.before) found.stored = std::min(found.stored, before);
+    found.stored -= std::min(found.stored, handed_bytes(plan.graph, plan.strategy));
+    found.forward = held - found.stored;
     return found;
   }
   const std::int64_t others = chunk.in_flight - 1;

@@ -392,8 +392,8 @@ class Templates {
     prices[usual] = std::move(*price);
     Seconds least = kInfinity;
     for (const OpenForm* form : forms) {
-      AUTOPAR_TRY(priced, pipeline_of(form->form, graph(), kind_of(), prices,
-                                      step_->inputs.cluster, stage.cluster));
+      AUTOPAR_TRY(priced, pipeline_of(form->form, graph(), kind_of(), prices, step_->inputs.cluster,
+                                      stage.cluster));
       least = std::min(least, priced.seconds);
     }
     return least;
@@ -488,7 +488,8 @@ namespace {
 
 bool may_be_template(const StagedPlan& plan, const PlanOptions& options) {
   if (!plan.pipeline || options.searcher != "auto" || !options.cuts.empty()) return false;
-  return plan.inputs->model.graph.ops.size() <= kSmallStep &&
+  const Graph& graph = plan.inputs->model.graph;
+  return graph.ops.size() <= kSmallStep && has_backward_pass(graph) &&
          plan.pipeline->gap() > tuning::outer::kWorthTemplates && !plan.pipeline->interrupted;
 }
 
