@@ -42,7 +42,7 @@ def layers(folder, name, batch=8, added=None, carried=False, of_weights=False):
 
 
 def shaped(folder, name):
-    """flat: samples lie inside the rows of others; numbered: each has its number from a constant."""
+    """flat: samples lie inside the rows of others; numbered: each has its number from a constant; shared: divided by how many there are; numbers: these, too, leave."""
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 4, 32])]
     weights = [numpy_helper.from_array(np.random.default_rng(i).standard_normal((32, 32)).astype(np.float32) / 6, f"w{i}") for i in range(2)]
     nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"], name="mm0"), helper.make_node("MatMul", ["a", "w1"], ["b"], name="mm1")]
@@ -50,12 +50,18 @@ def shaped(folder, name):
         weights.append(numpy_helper.from_array(np.array([-1, 32]), "rows"))
         nodes += [helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0, 2], name="turned"), helper.make_node("Reshape", ["t", "rows"], ["y"], name="rows_of_all")]
         outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [32, 32])]
+    elif name == "shared":
+        nodes += [helper.make_node("Shape", ["x"], ["shape"], start=0, end=1, name="of_x"), helper.make_node("Cast", ["shape"], ["count"], to=TensorProto.FLOAT, name="count_of"),
+                  helper.make_node("Div", ["b", "count"], ["y"], name="by_count")]
+        outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 4, 32])]
     else:
         nodes += [helper.make_node("Shape", ["x"], ["shape"], start=0, end=1, name="of_x"), helper.make_node("Squeeze", ["shape"], ["count"], name="count_of"),
                   helper.make_node("Range", ["zero", "count", "one"], ["numbers"], name="numbers_of"), helper.make_node("Cast", ["numbers"], ["real"], to=TensorProto.FLOAT, name="as_real"),
                   helper.make_node("Unsqueeze", ["real", "last"], ["column"], name="column_of"), helper.make_node("Add", ["b", "column"], ["y"], name="numbered")]
         weights += [numpy_helper.from_array(np.array(0), "zero"), numpy_helper.from_array(np.array(1), "one"), numpy_helper.from_array(np.array([1, 2]), "last")]
         outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 4, 32])]
+        if name == "numbers":
+            outputs.append(helper.make_tensor_value_info("numbers", TensorProto.INT64, [8]))
     onnx.save(helper.make_model(helper.make_graph(nodes, name, inputs, outputs, weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / f"{name}.onnx")
     return folder / f"{name}.onnx"
 
@@ -99,6 +105,8 @@ def executed(folder):
             print(f"skipped: {model} is not here")
             continue
         checked(folder, model, SHARED / "data" / "models" / f"{model}.onnx", "--stages", 2, "--micro-batches", 2, below=2)
+    # Another dimension of the batch, and inputs that are data by the options alone: both are in the plan's file.
+    checked(folder, "second", shaped(folder, "numbered"), "--stages", 2, "--micro-batches", 2, "--batch-dim", 1, "--data-inputs", "x")
     # A batch that the file leaves open, an output of weights alone, a pipeline in words of the user.
     open_batch = layers(folder, "open", batch="samples", of_weights=True)
     _, _, step = checked(folder, "open", open_batch, "--stages", 2, "--micro-batches", 4, "--batch", 16, own_batch=False)
@@ -112,8 +120,9 @@ def with_passes_as_reference(folder):
     """Where micro-batches are not the batch: samples that depend on each other, and a batch that constants do not allow."""
     out, report, step = checked(folder, "statistics", layers(folder, "statistics", added="statistics"), "--stages", 2, "--micro-batches", 2, own_batch=False)
     assert step["reference"] == "passes" and (out / "train.F.onnx").exists() and any("over_samples" in warning for warning in report["warnings"]), report["warnings"]
-    _, _, step = checked(folder, "numbered", shaped(folder, "numbered"), "--stages", 2, "--micro-batches", 2, own_batch=False)
-    assert step["reference"] == "passes", step
+    for name in ("numbered", "shared"):
+        _, _, step = checked(folder, name, shaped(folder, name), "--stages", 2, "--micro-batches", 2, own_batch=False)
+        assert step["reference"] == "passes", step
     _, report, step = checked(folder, "another batch", MODELS / "llama_tiny.onnx", "--stages", 2, "--micro-batches", 4, "--batch", 16, own_batch=False)
     assert step["reference"] == "passes" and any("planned as micro-batches" in warning for warning in report["warnings"]), report["warnings"]
 
@@ -218,6 +227,7 @@ def refused(folder):
     told(2, "--train", options=("--stages", 2, "--micro-batches", 2, "--optimizer", "adam"))
     told(4, "'mean'", "no dimension", model=layers(folder, "sum", added="mean"))
     told(4, "'y'", "outermost", model=shaped(folder, "flat"))
+    told(4, "'numbers'", model=shaped(folder, "numbers"))
     told(2, "--dialect", options=("--micro-batches", 2, "--dialect", "trt"))
     told(2, "'new.c'", "hand nothing on", model=layers(folder, "carried", carried=True))
     (folder / "trained.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")

@@ -130,7 +130,7 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   inputs.planned_batch = {choice.batch, choice.batch_dim, choice.data_inputs};
   if (!options.runs_in_passes()) return import_on_batch(options.model, asked);
   AUTOPAR_TRY(passes, model_in_passes(options.model, choice, common, options.updates));
-  inputs.batch = passes.batch;
+  inputs.batch = inputs.planned_batch.size = passes.batch;
   inputs.micro_inputs = std::move(passes.inputs);
   inputs.outputs = std::move(passes.outputs);
   if (passes.mixing_op) inputs.mixing_op = "op '" + *passes.mixing_op + "'";

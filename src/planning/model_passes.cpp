@@ -79,6 +79,48 @@ std::int64_t batch_dimension(const TensorFactors& dims, int factor, const Shape&
   return grows;
 }
 
+// Whether an output that depends on no data is the same of all micro-batches together.
+bool is_the_same(const Value& whole, const Value& part) {
+  if (whole.shape != part.shape) return false;
+  const bool are_known = whole.tensor() != nullptr && part.tensor() != nullptr;
+  return !are_known || *whole.tensor() == *part.tensor();
+}
+
+// An op by which a micro-batch is not that part of the batch: another one than in the whole model,
+// one that reads a constant which is another one there (the number of samples, or of each sample),
+// or one that makes something of each sample of what is of all together. Shapes and the like are
+// other ones rightly.
+std::optional<std::string> op_unlike_whole(const Graph& whole, const Graph& part,
+                                           const std::vector<char>& depends) {
+  std::map<std::string, const Op*> ops;
+  for (const Op& op : whole.ops) ops[op.name] = &op;
+  for (const Op& op : part.ops) {
+    const auto found = ops.find(op.name);
+    const bool is_same = found != ops.end() && found->second->type == op.type &&
+                         found->second->inputs.size() == op.inputs.size();
+    if (!is_same) return op.name;
+    const Op& other = *found->second;
+    bool of_data = false, grows = false;
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      if (!op.has_input(port) || !other.has_input(port)) continue;
+      const Value& own = part.value(op.inputs[port]);
+      const Value& of_whole = whole.value(other.inputs[port]);
+      if (depends[op.inputs[port].index()] != 0) {
+        of_data = true;
+        grows = grows || own.shape != of_whole.shape;
+      }
+      if (own.tensor() == nullptr || of_whole.tensor() == nullptr) continue;
+      if (is_operand_constant(op, port) || *own.tensor() == *of_whole.tensor()) continue;
+      if (!repeats(*of_whole.tensor(), *own.tensor())) return op.name;
+    }
+    for (std::size_t o = 0; of_data && !grows && o < op.outputs.size(); ++o) {
+      if (!op.has_output(o) || o >= other.outputs.size() || !other.has_output(o)) continue;
+      if (part.value(op.outputs[o]).shape != whole.value(other.outputs[o]).shape) return op.name;
+    }
+  }
+  return std::nullopt;
+}
+
 // How each output of micro-batches becomes that of the batch.
 Status take_outputs(const Graph* whole, std::size_t batch_dim, ModelPasses& passes) {
   const Graph& graph = passes.model.graph;
@@ -97,6 +139,8 @@ Status take_outputs(const Graph* whole, std::size_t batch_dim, ModelPasses& pass
       found.dimension = batch_dimension(output_factors(graph, rules, output), factor, value.shape,
                                         full, graph.passes);
       if (found.dimension < 0) return no_batch(value);
+    } else if (whole != nullptr && !is_the_same(whole->value(whole->outputs[o]), value)) {
+      return no_batch(value);
     }
     passes.outputs.push_back(std::move(found));
   }
@@ -187,7 +231,10 @@ Result<ModelPasses> model_in_passes(const std::string& model, const TrainingChoi
   if (graph.passes == 1) return passes;
   asked.batch = passes.batch;
   AUTOPAR_TRY(mixing_op, mixing_op_of(passes.model, model, asked, common, graph.passes));
-  passes.mixing_op = mixing_op ? std::move(mixing_op) : op_of_numbered_samples(whole->graph, graph);
+  if (!mixing_op) {
+    mixing_op = op_unlike_whole(whole->graph, graph, made_of_cut(graph, passes.inputs));
+  }
+  passes.mixing_op = std::move(mixing_op);
   return passes;
 }
 

@@ -17,8 +17,8 @@ struct ModelPasses {
   bool has_whole_batch = true;  // the model can be had with that
   std::vector<MicroInput> inputs;
   std::vector<StepOutput> outputs;  // all of the model's
-  // Why passes are not a pass over the whole batch: an op (see batch_mixing_op()), or one that
-  // reads a constant which the whole batch has otherwise.
+  // Why passes are not a pass over the whole batch: an op (see batch_mixing_op()), or one that is
+  // another one in the model on the whole batch.
   std::optional<std::string> mixing_op;
 };
 

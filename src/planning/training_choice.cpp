@@ -341,9 +341,6 @@ Status check_combining(const TrainingStep& whole, const SplitStep& split, const 
 
 }  // namespace
 
-namespace {
-
-// Whether all of the whole one's parts along some dimension are the other one.
 bool repeats(const Tensor& whole, const Tensor& part) {
   if (whole.dtype != part.dtype || whole.shape.size() != part.shape.size()) return false;
   std::size_t outer = 1, dim = 0;
@@ -363,14 +360,13 @@ bool repeats(const Tensor& whole, const Tensor& part) {
   return true;
 }
 
-}  // namespace
-
 std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part) {
   std::map<std::string, const Tensor*> constants;
   for (const Value& value : whole.values) {
     if (value.kind == ValueKind::kConstant) constants[value.name] = value.tensor();
   }
   for (const Op& op : part.ops) {
+    if (op.phase != Phase::kForward) continue;
     for (ValueId input : op.inputs) {
       if (!input.valid() || part.value(input).kind != ValueKind::kConstant) continue;
       const Value& value = part.value(input);

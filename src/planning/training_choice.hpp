@@ -73,7 +73,9 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
 Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
                                            const std::vector<std::string>& data,
                                            std::int64_t micro_batches);
-// An op that reads a constant with something for each sample of the whole batch, such as its
+// Whether the parts of the first one along some dimension are all the second one.
+bool repeats(const Tensor& whole, const Tensor& part);
+// An op of the forward pass that reads a constant with something for each sample of the whole batch, such as its
 // number, which is another one in a part; nothing: there is none.
 std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part);
 // What mixes samples of a batch that is run in parts; nothing: nothing does. Errors: of rules.

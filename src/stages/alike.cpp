@@ -12,7 +12,8 @@ bool same_data(const Value& a, const Value& b) {
 
 bool same_value(const Value& a, const Value& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.kind == b.kind &&
-         a.accumulates == b.accumulates && a.of_micro_batch == b.of_micro_batch && a.of_batch == b.of_batch && same_data(a, b);
+         a.accumulates == b.accumulates && a.of_micro_batch == b.of_micro_batch &&
+         a.of_batch == b.of_batch && same_data(a, b);
 }
 
 class Matching {
