@@ -31,6 +31,17 @@ struct MergeOptions {
   std::string model;
 };
 
+// That of a training step is not there: the step is.
+Result<std::string> model_of_step(const MergeOptions& options) {
+  if (!options.model.empty()) return options.model;
+  AUTOPAR_TRY(step, read_step(options.folder));
+  const std::string program = (fs::path(options.folder) / step.programs.front().file).string();
+  AUTOPAR_TRY(files, read_step_programs(options.folder, step));
+  const PlanMetadata& metadata = files.front().metadata;
+  if (!metadata.data) return usage_error(options.folder + kStepHasNoModel);
+  return model_of_plan("", program, metadata.model_sha256);
+}
+
 Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   end_on_interrupt();
   const std::string extension = fs::path(options.file).extension().string();
@@ -40,8 +51,8 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_writable(options.file));
   std::string model;
   if (extension == ".onnx" && is_step_folder(options.folder)) {
-    if (options.model.empty()) return usage_error(options.folder + kStepHasNoModel);
-    model = options.model;
+    AUTOPAR_TRY(found, model_of_step(options));
+    model = std::move(found);
   } else if (extension == ".onnx") {
     const std::string plan = (fs::path(options.folder) / "plan.onnx").string();
     AUTOPAR_TRY(file, read_plan(plan));

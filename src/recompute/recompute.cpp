@@ -234,12 +234,13 @@ class Rewrite {
     copies_.assign(graph_.values.size(), ValueId());
     find_ends();
     const bool phased = has_backward_pass(graph_);
+    // Passes of a model that is not trained are forward passes.
+    const Phase later = phased || !graph_.has_passes() ? Phase::kBackward : Phase::kForward;
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       Op op = graph_.ops[o];
       for (ValueId& input : op.inputs) {
         if (reads_copies(o) && input.valid() && repeat_[input.index()]) {
-          input = copy_of(
-              input, phased && op.phase == Phase::kForward ? Phase::kForward : Phase::kBackward);
+          input = copy_of(input, phased && op.phase == Phase::kForward ? Phase::kForward : later);
         }
       }
       op.ends_segment = ends_segment_[o];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <sstream>
 
 #include "planning/pipelines/pinned_stages.hpp"
@@ -75,6 +77,45 @@ Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const
 
 }  // namespace
 
+namespace {
+
+// Of the tiers what is left to a stage; nothing: so many stages do not divide them.
+std::optional<std::vector<Tier>> tiers_of_stage(std::vector<Tier> tiers, std::int64_t stages) {
+  for (std::size_t t = tiers.size(); t-- > 0 && stages > 1;) {
+    const std::int64_t parts = std::gcd(tiers[t].size, stages);
+    tiers[t].size /= parts;
+    stages /= parts;
+    if (tiers[t].size > 1 && stages > 1) break;
+  }
+  if (stages > 1) return std::nullopt;
+  return tiers;
+}
+
+}  // namespace
+
+Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
+  Cluster stage = cluster;
+  auto left = tiers_of_stage(cluster.tiers, stages);
+  if (!left) {
+    std::string possible;
+    for (std::int64_t number = 1; number <= cluster.device_count(); ++number) {
+      if (cluster.device_count() % number != 0 || !tiers_of_stage(cluster.tiers, number)) continue;
+      possible += (possible.empty() ? "" : ", ") + std::to_string(number);
+    }
+    return usage_error("--stages " + std::to_string(stages) +
+                       " does not divide the tiers of cluster '" + cluster.name +
+                       "', the outermost first; what does: " + possible);
+  }
+  stage.tiers = std::move(*left);
+  std::vector<Tier> tiers = {stage.tiers.front()};
+  for (std::size_t t = 1; t < stage.tiers.size(); ++t) {
+    if (stage.tiers[t].size > 1) tiers.push_back(stage.tiers[t]);
+  }
+  stage.tiers = std::move(tiers);
+  stage.profile.of_stage = stages > 1 && cluster.device_count() > cluster.tiers.front().size;
+  return stage;
+}
+
 std::string to_text(const PipelineForm& form) {
   std::string text = "1 stage";
   if (form.stages > 1) text = std::to_string(form.stages) + " stages, " + form.schedule;
@@ -120,6 +161,11 @@ Result<PipelineSchedule> schedule_of(const PipelineForm& form, const Graph& step
     return usage_error("--schedule " + form.schedule +
                        " orders backward passes, which a model without --train has not; expected "
                        "gpipe, 1f1b (the same without backward passes), interleaved or auto");
+  }
+  if (!has_backward_pass(step) && form.chunks_per_stage > 1 && least_chunks(*kind) == 1) {
+    return usage_error("--schedule " + form.schedule +
+                       " has one chunk per stage, and --chunks is " +
+                       std::to_string(form.chunks_per_stage) + "; try --schedule interleaved");
   }
   AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, step.passes}));
   if (!has_backward_pass(step)) return forward_only(std::move(schedule));

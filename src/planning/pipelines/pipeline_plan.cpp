@@ -32,6 +32,7 @@ constexpr Bytes kAllMemory = Bytes{1} << 50;
 struct Wanted {
   Bytes room = kAllMemory;
   Seconds cutoff = kInfinity;
+  bool tells = true;  // on stderr, what is faster: the plan is not one among others
 };
 
 class Pipelines {
@@ -74,7 +75,7 @@ class Pipelines {
     for (Open& open : open_) left_.push_back(std::move(open));
     AUTOPAR_RETURN_IF_ERROR(raise_bound());
     tell_of_left();
-    if (best_.single) AUTOPAR_RETURN_IF_ERROR(plan_on_finer_meshes());
+    AUTOPAR_RETURN_IF_ERROR(plan_on_finer_meshes());
     if (best_.pipeline && step_of_best_->is_small()) AUTOPAR_RETURN_IF_ERROR(move_cuts());
     return taken();
   }
@@ -242,17 +243,34 @@ class Pipelines {
     }
   }
 
-  // What is best without stages may be better on a mesh that no stage has.
+  // What is best without stages may be better on a mesh that no stage has. Of small steps it is
+  // also looked for where pipelines are faster, or nothing fits.
   Status plan_on_finer_meshes() {
-    if (step_of_single_->is_over()) return Ok{};
-    const Seconds cutoff = best_time() * (1 - tuning::outer::kFinerGain);
-    auto planned = step_of_single_->plan_single(cutoff, true);
-    if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
-    if (!planned || planned->outcome.cost.time() >= best_time()) return Ok{};
-    logging::debug("1 stage takes {} on mesh {}", format_seconds(planned->outcome.cost.time()),
-                   to_text(planned->outcome.strategy.mesh));
-    lower_bound_ = std::min(lower_bound_, planned->outcome.lower_bound);
-    best_.single.emplace(std::move(*planned));
+    std::vector<PipelineStep*> steps;
+    for (const auto& step : steps_) {
+      const std::vector<PipelineForm>& forms = step->asked().forms;
+      const bool has_single = std::any_of(
+          forms.begin(), forms.end(), [](const PipelineForm& form) { return form.stages == 1; });
+      const bool is_looked_at = step_of_single_ == nullptr || step.get() == step_of_single_;
+      if (has_single && is_looked_at && (best_.single || step->is_small())) {
+        steps.push_back(step.get());
+      }
+    }
+    for (PipelineStep* step : steps) {
+      if (step->is_over()) return Ok{};
+      const Seconds cutoff = best_time() * (1 - tuning::outer::kFinerGain);
+      auto planned = step->plan_single(cutoff, true);
+      if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
+      const bool is_better = planned && planned->outcome.cost.time() < best_time() &&
+                             planned->outcome.cost.memory.total <= wanted_.room;
+      if (!is_better) continue;
+      logging::debug("1 stage takes {} on mesh {}", format_seconds(planned->outcome.cost.time()),
+                     to_text(planned->outcome.strategy.mesh));
+      lower_bound_ = std::min(lower_bound_, planned->outcome.lower_bound);
+      best_.single.emplace(std::move(*planned));
+      best_.pipeline.reset();
+      best_.inputs = step->asked().inputs;
+    }
     return Ok{};
   }
 
@@ -279,7 +297,7 @@ class Pipelines {
   // The fastest of all, with what became of the others.
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
-    if (best_.single) tell_of_single();
+    if (best_.single && wanted_.tells) tell_of_single();
     const bool has_pipelines =
         std::any_of(tried_.begin(), tried_.end(),
                     [](const PipelineTrial& trial) { return trial.form.stages > 1; });
@@ -321,12 +339,13 @@ class Pipelines {
       lower_bound_ = std::min(lower_bound_, bound);
       if (!planned) return note(form, planned.error());
       const Seconds time = planned->outcome.cost.time();
+      if (time < time_of_single_) step_of_single_ = &step;
+      time_of_single_ = std::min(time_of_single_, time);
       tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
       if (time >= best_time() || tried_.back().peak_bytes > wanted_.room) return Ok{};
       best_.single.emplace(std::move(*planned));
       best_.pipeline.reset();
       best_.inputs = step.asked().inputs;
-      step_of_single_ = &step;
       return Ok{};
     }
     lower_bound_ = std::min(lower_bound_, candidate.bound);
@@ -407,8 +426,9 @@ class Pipelines {
   Seconds lower_bound_ = kInfinity;
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
-  PipelineStep* step_of_single_ = nullptr;  // of best_.single
-  PipelineStep* step_of_best_ = nullptr;    // of best_.pipeline
+  PipelineStep* step_of_single_ = nullptr;  // of the fastest plan without stages
+  Seconds time_of_single_ = kInfinity;
+  PipelineStep* step_of_best_ = nullptr;  // of best_.pipeline
   FormCandidate form_of_best_;
   std::size_t trial_of_best_ = 0;
   bool is_one_ = false;  // one form alone was asked for
@@ -416,45 +436,6 @@ class Pipelines {
 };
 
 }  // namespace
-
-namespace {
-
-// Of the tiers what is left to a stage; nothing: so many stages do not divide them.
-std::optional<std::vector<Tier>> tiers_of_stage(std::vector<Tier> tiers, std::int64_t stages) {
-  for (std::size_t t = tiers.size(); t-- > 0 && stages > 1;) {
-    const std::int64_t parts = std::gcd(tiers[t].size, stages);
-    tiers[t].size /= parts;
-    stages /= parts;
-    if (tiers[t].size > 1 && stages > 1) break;
-  }
-  if (stages > 1) return std::nullopt;
-  return tiers;
-}
-
-}  // namespace
-
-Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
-  Cluster stage = cluster;
-  auto left = tiers_of_stage(cluster.tiers, stages);
-  if (!left) {
-    std::string possible;
-    for (std::int64_t number = 1; number <= cluster.device_count(); ++number) {
-      if (cluster.device_count() % number != 0 || !tiers_of_stage(cluster.tiers, number)) continue;
-      possible += (possible.empty() ? "" : ", ") + std::to_string(number);
-    }
-    return usage_error("--stages " + std::to_string(stages) +
-                       " does not divide the tiers of cluster '" + cluster.name +
-                       "', the outermost first; what does: " + possible);
-  }
-  stage.tiers = std::move(*left);
-  std::vector<Tier> tiers = {stage.tiers.front()};
-  for (std::size_t t = 1; t < stage.tiers.size(); ++t) {
-    if (stage.tiers[t].size > 1) tiers.push_back(stage.tiers[t]);
-  }
-  stage.tiers = std::move(tiers);
-  stage.profile.of_stage = stages > 1 && cluster.device_count() > cluster.tiers.front().size;
-  return stage;
-}
 
 namespace {
 
@@ -513,7 +494,7 @@ Result<StagedPlan> pipeline_without_limit(std::vector<StagedStep> steps, Bytes r
     if (time_of(*found) >= cutoff) return infeasible_error("none is faster");
     return found;
   };
-  auto fastest = within(Pipelines(pins, without_limit, begin, clock).run(steps));
+  auto fastest = within(Pipelines(pins, without_limit, begin, clock, {.tells = false}).run(steps));
   if (fastest || fastest.error().code != ErrorCode::kInfeasible) return fastest;
   // A plan without stages is searched within the limit.
   for (StagedStep& step : steps) {
@@ -524,7 +505,7 @@ Result<StagedPlan> pipeline_without_limit(std::vector<StagedStep> steps, Bytes r
       std::accumulate(steps.begin(), steps.end(), std::size_t{0},
                       [](std::size_t sum, const StagedStep& s) { return sum + s.forms.size(); });
   if (forms < 2) return fastest;
-  const Wanted wanted{room, cutoff};
+  const Wanted wanted{room, cutoff, false};
   return within(Pipelines(pins, without_limit, begin, clock, wanted).run(std::move(steps)));
 }
 

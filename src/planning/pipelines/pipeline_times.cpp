@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/message.hpp"
@@ -29,13 +30,19 @@ class Pricing {
     const bool reduces =
         std::any_of(plan.chunks.begin(), plan.chunks.end(),
                     [](const ChunkPlan& chunk) { return !chunk.reduce_ops.empty(); });
-    add_updates(plan.schedule, reduces);
+    const bool is_trained = !is_forward_only(plan.schedule);
+    if (is_trained) add_updates(plan.schedule, reduces);
     if (reduces) drop_missing_reductions(plan);
     std::vector<ChunkCost> costs;
-    for (const ChunkPlan& chunk : plan.chunks) costs.push_back(chunk.cost);
+    for (ChunkPlan& chunk : plan.chunks) {
+      // What comes behind the last pass is of that where nothing is updated.
+      ChunkCost& cost = chunk.cost;
+      if (!is_trained) cost.last->forward += std::exchange(cost.update, 0);
+      costs.push_back(cost);
+    }
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
-    if (is_forward_only(plan.schedule)) add_waiting(plan);
+    if (!is_trained) add_waiting(plan);
     return Ok{};
   }
 
