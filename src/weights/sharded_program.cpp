@@ -167,10 +167,7 @@ Plan with_weights_as_inputs(const Plan& plan, const std::set<std::string>& made)
   std::unordered_map<ValueId, ValueId> stand;  // the slice -> the input
   for (CutWeight& weight : cut_weights(plan)) {
     Value& value = program.value(weight.initializer);
-    const Bytes bytes = value.bytes();
-    const bool stays = bytes == 0 || made.count(value.name) != 0 ||
-                       (weight.slices.empty() && bytes <= kInlineWeightBytes);
-    if (stays) {
+    if (value.bytes() == 0 || made.count(value.name) != 0) {
       value.data = plan.program.value(weight.initializer).data;
       continue;
     }

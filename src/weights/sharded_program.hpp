@@ -28,8 +28,7 @@ struct ShardedProgram {
 ShardedProgram shard_program(const Plan& plan, const std::vector<BoundaryValue>& known);
 
 // The programs of a step, whose weights become inputs that lie as the ShardSlices leave them: what
-// is not trained is then in the ranks' files, as what is. Weights that no rank cuts and that are
-// small stay.
+// is not trained is then in the ranks' files, as what is.
 std::vector<Plan> with_weights_as_inputs(const std::vector<const Plan*>& plans);
 
 }  // namespace autopar

@@ -185,7 +185,7 @@ Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder
         "; with --batch " + std::to_string(options.batch) +
         " in place of the model's own batch: a constant of this op, or of one before "
         "it, or what value_info says, may be of the old size; export the model with a "
-        "symbolic batch, or train it in --micro-batches auto, which states such constants anew";
+        "symbolic batch, or run it in --micro-batches auto, which states such constants anew";
   }
   return error;
 }

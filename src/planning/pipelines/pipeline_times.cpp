@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -42,11 +43,22 @@ class Pricing {
     }
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
-    if (!is_trained) add_waiting(plan);
+    if (!is_trained) {
+      add_waiting(plan);
+      count_waiting_for_first(plan.times);
+    }
     return Ok{};
   }
 
  private:
+  // Of forward passes alone: what stages wait for their first micro-batch, and behind their last
+  // one, is most of what they wait.
+  static void count_waiting_for_first(ScheduleTimes& times) {
+    const Seconds idle = std::accumulate(times.idle.begin(), times.idle.end(), Seconds{0});
+    const Seconds all = times.makespan * static_cast<double>(times.idle.size());
+    times.bubble_rate = all > 0 ? idle / all : 0;
+  }
+
   // Bytes of a stage that come and go, by time; at one time what goes goes first.
   using Changes = std::multimap<std::pair<Seconds, bool>, Bytes>;
 
