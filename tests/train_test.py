@@ -381,7 +381,7 @@ def test_micro_batches_refused(folder):
     refused(2, "--micro-batches 5", "batch of 12", "1, 2, 3, 4, 6, 12", arguments=[*train, "--micro-batches", 5, "--batch", 12])
     for count in ("0", "-1", "2.5", "many"):
         refused(2, f"'{count}'", "a number, or auto", arguments=[*train, "--micro-batches=" + count])
-    refused(2, "--micro-batches", "--train", arguments=[plain, "--micro-batches", 2])
+    refused(2, "--optimizer", "--train", arguments=[plain, "--micro-batches", 2, "--optimizer", "sgd"])
     for option, value in (("--io", "full"), ("--dialect", "ort")):
         refused(2, f"{option} {value}" if option != "--dialect" else option, "several micro-batches", arguments=[*train, "--micro-batches", 2, option, value])
     refused(2, "no data input has a dimension 2", arguments=[*train, "--micro-batches", 2, "--batch-dim", 2])

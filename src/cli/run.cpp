@@ -96,7 +96,11 @@ Status add_model(const RunOptions& options, const std::string& given,
     add_properties(options, files, request);
     return Ok{};
   }
-  const auto model = unsharded_model(given, file, whole_inputs(files, request.step), import);
+  // A training step is a model of its own, on its batch.
+  const bool is_training = request.step && !file.metadata.data;
+  const auto inputs =
+      is_training ? std::vector<BoundaryValue>() : whole_inputs(files, request.step);
+  const auto model = unsharded_model(given, file, inputs, import);
   if (!model && (request.expected.empty() || !given.empty())) return model.error();
   if (model) {
     logging::debug("compared with the unsharded model {}", model->path);

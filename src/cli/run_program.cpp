@@ -134,7 +134,7 @@ std::vector<BoundaryValue> whole_inputs(const std::vector<PlanFile>& files,
       for (const MicroInput& cut : step ? step->micro_inputs : std::vector<MicroInput>()) {
         const auto dimension = static_cast<std::size_t>(cut.dimension);
         if (cut.name != input.name || dimension >= input.shape.size()) continue;
-        input.shape[dimension] *= step->micro_batches * step->copies;
+        input.shape[dimension] *= step->micro_batches;
       }
       inputs.push_back(std::move(input));
     }
