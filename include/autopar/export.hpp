@@ -35,8 +35,8 @@ struct PlanMetadata {
   std::int64_t world_size = 0;
   // Of a training step: metadata_props["autopar.training"] of the step's file, as it stands there.
   std::string training = {};
-  // Of a step of a model that is not trained: the inputs that it is fed with. The others are weights
-  // of the model.
+  // Of a step of a model that is not trained: the inputs that it is fed with. The others are
+  // weights of the model.
   std::optional<std::vector<std::string>> data = {};
   // "referenced": whole initializers, cut by ShardSlice; "sharded": a rank's slices, one file per
   // rank (see weights.hpp). Empty: not said.

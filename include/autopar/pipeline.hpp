@@ -123,8 +123,8 @@ struct ScheduleTimes {
   std::vector<std::vector<ActionTime>> actions;  // as they stand in the lines
   // By chunk and micro-batch: when what the forward pass makes is at the stage of the next chunk.
   std::vector<std::vector<Seconds>> arrivals;
-  std::vector<Seconds> busy;                     // by stage: the sum of its actions
-  std::vector<Seconds> idle;                     // by stage: the rest of the makespan
+  std::vector<Seconds> busy;  // by stage: the sum of its actions
+  std::vector<Seconds> idle;  // by stage: the rest of the makespan
   std::vector<Seconds> span;  // by stage: from the start of its first action to the end of its last
   // The part of the longest span that stages are idle, averaged over the stages. Where all stages
   // are busy for the same time it is (cost - m (F + B + W)) / cost of Qi et al., Zero Bubble

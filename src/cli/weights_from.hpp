@@ -23,6 +23,6 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
 // The same of what the step in `folder` does not train and its programs read as inputs: as the
 // files of its ranks have it, whatever else is given, since the unsharded step has it, too.
 Status feed_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,
-                       RunRequest& request);
+                        RunRequest& request);
 
 }  // namespace autopar::cli

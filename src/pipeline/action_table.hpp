@@ -33,7 +33,7 @@ struct Needs {
 struct ActionTable {
   std::int64_t chunks = 0;
   std::int64_t micro_batches = 0;
-  bool has_backward = true;  // passes
+  bool has_backward = true;          // passes
   std::vector<ActionPlace> makers;   // by value
   std::vector<ActionPlace> weights;  // W, by chunk and micro-batch
   std::vector<ActionPlace> reduces;  // R, by chunk

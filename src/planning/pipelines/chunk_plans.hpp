@@ -159,7 +159,7 @@ class ChunkPlans {
 
   const ChunkSearch& search_;
   PlanOptions options_;
-  Inputs stage_;  // what is read of a chunk but for its graph and rules
+  Inputs stage_;    // what is read of a chunk but for its graph and rules
   Bytes left_ = 0;  // of the room
   Seconds cutoff_ = kInfinity;
   int cut_ = 0;  // how many there were
