@@ -225,6 +225,9 @@ def refused(folder):
     told(2, "zb-h1", "interleaved", options=("--stages", 2, "--micro-batches", 2, "--schedule", "zb-h1"))
     told(2, "--train", options=("--stages", 2, "--micro-batches", 2, "--searcher", "uniform"))
     told(2, "--train", options=("--stages", 2, "--micro-batches", 2, "--optimizer", "adam"))
+    pins = {"format": "autopar-strategy", "version": 1, "ops": {"mm7": {"in_strategy": [[1, 1], [1, 2]]}}}
+    (folder / "pins.json").write_text(json.dumps(pins))
+    told(4, "pins.json", "'mm7'", options=("--stages", 2, "--micro-batches", 2, "--pin", folder / "pins.json"))
     told(4, "'mean'", "no dimension", model=layers(folder, "sum", added="mean"))
     told(4, "'y'", "outermost", model=shaped(folder, "flat"))
     told(4, "'numbers'", model=shaped(folder, "numbers"))

@@ -11,6 +11,7 @@
 #include "cli/weights_from.hpp"
 #include "planning/forms.hpp"
 #include "planning/logging.hpp"
+#include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
 #include "report/unit.hpp"
@@ -179,12 +180,23 @@ class AskedSteps {
   std::optional<Error> error_;
 };
 
+// An op that no step has is pinned nowhere.
+Status check_pinned_ops(const StrategyFile& pins, const std::vector<StagedStep>& steps) {
+  Status known = Ok{};
+  for (const StagedStep& step : steps) {
+    known = check_op_names(pins, step.inputs->model, step.inputs->model.graph);
+    if (known) return known;
+  }
+  return known;
+}
+
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, const std::optional<StrategyFile>& pins,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
+  if (pins) AUTOPAR_RETURN_IF_ERROR(check_pinned_ops(*pins, steps));
   AUTOPAR_TRY(plan, plan_stages(steps, pins, common, begin, clock));
   if (plan.pipeline) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));

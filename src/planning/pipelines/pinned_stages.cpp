@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "autopar/pattern.hpp"
 
@@ -31,6 +32,18 @@ std::string why_absent(const ImportedModel& model, const std::string& name) {
   if (known == model.ops_of_user_op->end()) return "the model's forward pass has no such op";
   return "it was folded into a constant or removed at import, or the loss does not depend on it, "
          "or it is no op of the forward pass";
+}
+
+Status check_op_names(const StrategyFile& file, const ImportedModel& model, const Graph& step) {
+  std::set<std::string> known;
+  for (const Op& op : step.ops) known.insert(op.name);
+  for (const auto& [name, pin] : file.pins.ops) {
+    const bool is_made =
+        name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
+    if (is_made || model.ops_of_user_op->count(name) != 0 || known.count(name) != 0) continue;
+    return input_error(file.path + ": op '" + name + "': the step has no op of that name");
+  }
+  return Ok{};
 }
 
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,

@@ -14,6 +14,10 @@ namespace autopar {
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
                                        const Graph& step);
 
+// Errors (kInput): an op that is pinned, and the step does not have. Repeated ops and those that
+// hand on hubs come with the chunks.
+Status check_op_names(const StrategyFile& file, const ImportedModel& model, const Graph& step);
+
 // Of an op that the forward pass does not have, why not.
 std::string why_absent(const ImportedModel& model, const std::string& name);
 

@@ -4,6 +4,7 @@
 
 #include "planning/applied.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
+#include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/room.hpp"
 #include "search/bound_beside.hpp"
@@ -42,7 +43,7 @@ class PipelineFile {
     AUTOPAR_TRY(cuts, cuts_of());
     const Graph& step = inputs_.model.graph;
     AUTOPAR_TRY(chunks, chunks_of(step, cuts, options_.updates));
-    AUTOPAR_RETURN_IF_ERROR(check_names_of(step));
+    AUTOPAR_RETURN_IF_ERROR(check_op_names(file_, inputs_.model, step));
     of_stage_ = without_graph(inputs_, plan_.stage);
     plan_.handed = std::move(chunks.handed);
     const std::vector<std::int64_t> flying = micro_batches_in_flight();
@@ -151,20 +152,6 @@ class PipelineFile {
       plan_.cut_ops.push_back(first);
     }
     return cuts;
-  }
-
-  // Repeated ops and those that hand on hubs come with the chunks.
-  Status check_names_of(const Graph& step) const {
-    std::set<std::string> known;
-    for (const Op& op : step.ops) known.insert(op.name);
-    for (const auto& [name, pin] : file_.pins.ops) {
-      const bool is_made =
-          name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
-      const bool is_users = inputs_.model.ops_of_user_op->count(name) != 0;
-      if (is_made || is_users || known.count(name) != 0) continue;
-      return file_error("op '" + name + "': the step has no op of that name");
-    }
-    return Ok{};
   }
 
   Result<ChunkPlan> chunk_plan(std::size_t c, Chunk chunk) const {
