@@ -9,7 +9,9 @@ namespace autopar {
 
 namespace {
 
-// Of an input, a parameter or an output, beyond which those of ops and common ones have to do.
+// Layouts of a value, beyond which those of ops and common ones have to do: of an input that
+// several ops read, and of others. Assumed: as many as a search of a small model takes in no time;
+// three axes give a tensor of four dimensions 125, six 15,625.
 constexpr double kMostLayouts = 4096;
 constexpr double kMostNoCheaper = 256;
 

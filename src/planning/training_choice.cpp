@@ -360,6 +360,10 @@ bool repeats(const Tensor& whole, const Tensor& part) {
   return true;
 }
 
+namespace {
+
+// An op of the forward pass that reads a constant with something for each sample of the whole
+// batch, such as its number, which is another one in a part; nothing: there is none.
 std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part) {
   std::map<std::string, const Tensor*> constants;
   for (const Value& value : whole.values) {
@@ -379,6 +383,8 @@ std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Grap
   }
   return std::nullopt;
 }
+
+}  // namespace
 
 Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
                                            const std::vector<std::string>& data,

@@ -75,9 +75,6 @@ Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part
                                            std::int64_t micro_batches);
 // Whether the parts of the first one along some dimension are all the second one.
 bool repeats(const Tensor& whole, const Tensor& part);
-// An op of the forward pass that reads a constant with something for each sample of the whole
-// batch, such as its number, which is another one in a part; nothing: there is none.
-std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part);
 // What mixes samples of a batch that is run in parts; nothing: nothing does. Errors: of rules.
 Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
                                                 const TrainingChoice& choice,

@@ -353,7 +353,7 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   Bytes left = 0, most = 0;
   for (int round = 0; round < tuning::outer::kWaitingRounds; ++round) {
     auto plan = planned_leaving(candidate, cuts, cutoff, ends, left);
-    if (!plan && round > 0) break;
+    if (!plan && round > 0 && plan.error().code == ErrorCode::kInfeasible) break;
     const bool fits = !plan || !is_forward_only(candidate.schedule) || plan->peak_bytes <= room;
     if (fits) return plan;
     most = plan->peak_bytes;
@@ -385,10 +385,10 @@ Result<PipelinePlan> PipelineStep::planned_leaving(const FormCandidate& candidat
   AUTOPAR_TRY(least, bounds_.least_seconds_on(candidate.stage));
   plan.passes = plan.schedule.lines;
   for (ChunkHint& hint : hints) hint.room -= static_cast<double>(left);
-  ChunkPlans alone(search_, plan.stage);  // what others were planned with is more
-  alone.leave(left);
+  std::optional<ChunkPlans> alone;  // what others were planned with is more
+  if (left > 0) alone.emplace(search_, plan.stage).leave(left);
   ChunkPlans& plans =
-      left > 0 ? alone : plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
+      alone ? *alone : plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
   ChunkPlans::MayGain gains;
   if (cutoff < kInfinity) {
     // What is known of the chunks that are planned, and what the bounds say of the others.
