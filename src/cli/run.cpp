@@ -1,6 +1,7 @@
 // autopar run.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -134,12 +135,33 @@ Status add_reference(const RunOptions& options, const std::vector<PlanFile>& fil
   return Ok{};
 }
 
+// A program of a step has inputs and outputs that no model has.
+Status check_is_whole(const RunOptions& options) {
+  if (!options.model.empty() || !options.data.empty()) return Ok{};
+  const fs::path path = options.plan;
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (!is_step_folder(folder)) return Ok{};
+  const auto step = read_step(folder);
+  const bool is_part = step && std::any_of(step->programs.begin(), step->programs.end(),
+                                           [&](const StepProgram& program) {
+                                             return program.file == path.filename().string();
+                                           });
+  if (!is_part) return Ok{};
+  return usage_error(options.plan + ": it is a program of the step in " + folder +
+                     ", and by itself there is nothing to compare its outputs with; run the step: "
+                     "autopar run " +
+                     folder + ", or say --data with what to expect");
+}
+
 // The programs of a plan, or of a step.
 Result<std::vector<PlanFile>> read_files(const RunOptions& options,
                                          const std::map<std::string, std::int64_t>& dims,
                                          RunRequest& request) {
   const std::string folder = step_folder_of(options.plan);
-  if (folder.empty()) return read_programs(options.plan, dims);
+  if (folder.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(check_is_whole(options));
+    return read_programs(options.plan, dims);
+  }
   if (options.updates != RunOptions{}.updates) {
     return usage_error("--updates goes with a plan; in a step the next value of X is new.X");
   }

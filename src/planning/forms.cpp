@@ -98,6 +98,7 @@ class Forms {
     keep(0, std::move(inputs));
     AUTOPAR_RETURN_IF_ERROR(plan_all(given));
     AUTOPAR_RETURN_IF_ERROR(plan_moving());
+    if (!best_ && !unplanned_ && why_refused_) return *why_refused_;
     if (!best_) AUTOPAR_RETURN_IF_ERROR(plan_what_saves_most());
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
@@ -169,6 +170,7 @@ class Forms {
     AUTOPAR_TRY(inputs, inputs_of(at, given));
     if (inputs == nullptr) return refused_.count(at.count) == 0;
     AUTOPAR_TRY(form, plan(std::move(inputs), at));
+    if (refused_.count(at.count) != 0) return false;
     forms_.push_back(form);
     if (form.may_gain) AUTOPAR_RETURN_IF_ERROR(take_other(at));
     return form.may_fit;
@@ -373,6 +375,7 @@ class Forms {
                        [](const MeshTrial& trial) { return trial.end == TrialEnd::kNothingFits; });
   }
 
+  // Says nothing of a form that is refused.
   Result<Form> plan(std::unique_ptr<Inputs> inputs, const Place& at) {
     const Recompute recompute = levels_[at.level];
     if (common_.trace && !is_only_one()) tell_of_form(inputs->model.graph.passes, recompute);
@@ -410,7 +413,16 @@ class Forms {
       const bool is_unpinned = !asked_ && recompute != Recompute::kNone && pins_ &&
                                outcome.error().code == ErrorCode::kInput;
       if (outcome.error().code != ErrorCode::kInfeasible && !is_unpinned) {
-        return pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
+        const Error error =
+            pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
+        // Pins may be of what is there in other numbers of passes alone.
+        const bool is_refused =
+            pins_ && counts_.size() > 1 && outcome.error().code == ErrorCode::kInput;
+        if (!is_refused) return error;
+        left_out_.tell(counts_[at.count], error);
+        refused_.insert(at.count);
+        if (!why_refused_) why_refused_ = error;
+        return Form{};
       }
       tried_.push_back(std::move(trial));
       const bool saves_more = !unplanned_ || unplanned_->at.within(at);
@@ -494,8 +506,9 @@ class Forms {
   Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
   Place best_at_;
-  std::set<std::size_t> has_other_;  // numbers of passes that another plan was found for
-  std::set<std::size_t> refused_;    // that the model cannot be had with
+  std::set<std::size_t> has_other_;   // numbers of passes that another plan was found for
+  std::set<std::size_t> refused_;     // that the model cannot be had with, or pins not be kept in
+  std::optional<Error> why_refused_;  // of the first whose pins are not kept
   LeftOutPasses left_out_;
   // The form that saves most of those of which nothing fits; its outcome is none.
   struct Unplanned {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "autopar/search.hpp"
+#include "planning/unlike_whole.hpp"
 
 namespace autopar {
 
@@ -22,25 +23,6 @@ Status check_hands_nothing_on(const Graph& graph, const std::string& updates) {
                        "without --stages");
   }
   return Ok{};
-}
-
-// Per value whether it depends on data that is cut.
-std::vector<char> made_of_cut(const Graph& graph, const std::vector<MicroInput>& cut) {
-  std::vector<char> found(graph.values.size());
-  for (ValueId input : graph.inputs) {
-    const std::string& name = graph.value(input).name;
-    found[input.index()] = std::any_of(cut.begin(), cut.end(),
-                                       [&](const MicroInput& one) { return one.name == name; });
-  }
-  for (const Op& op : graph.ops) {
-    const bool depends = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
-      return id.valid() && found[id.index()] != 0;
-    });
-    for (ValueId output : op.outputs) {
-      if (depends && output.valid()) found[output.index()] = 1;
-    }
-  }
-  return found;
 }
 
 // The factors of each dimension of what an op makes; of what is given none.
@@ -84,41 +66,6 @@ bool is_the_same(const Value& whole, const Value& part) {
   if (whole.shape != part.shape) return false;
   const bool are_known = whole.tensor() != nullptr && part.tensor() != nullptr;
   return !are_known || *whole.tensor() == *part.tensor();
-}
-
-// An op by which a micro-batch is not that part of the batch: another one than in the whole model,
-// one that reads a constant which is another one there (the number of samples, or of each sample),
-// or one that makes something of each sample of what is of all together. Shapes and the like are
-// other ones rightly.
-std::optional<std::string> op_unlike_whole(const Graph& whole, const Graph& part,
-                                           const std::vector<char>& depends) {
-  std::map<std::string, const Op*> ops;
-  for (const Op& op : whole.ops) ops[op.name] = &op;
-  for (const Op& op : part.ops) {
-    const auto found = ops.find(op.name);
-    const bool is_same = found != ops.end() && found->second->type == op.type &&
-                         found->second->inputs.size() == op.inputs.size();
-    if (!is_same) return op.name;
-    const Op& other = *found->second;
-    bool of_data = false, grows = false;
-    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
-      if (!op.has_input(port) || !other.has_input(port)) continue;
-      const Value& own = part.value(op.inputs[port]);
-      const Value& of_whole = whole.value(other.inputs[port]);
-      if (depends[op.inputs[port].index()] != 0) {
-        of_data = true;
-        grows = grows || own.shape != of_whole.shape;
-      }
-      if (own.tensor() == nullptr || of_whole.tensor() == nullptr) continue;
-      if (is_operand_constant(op, port) || *own.tensor() == *of_whole.tensor()) continue;
-      if (!repeats(*of_whole.tensor(), *own.tensor())) return op.name;
-    }
-    for (std::size_t o = 0; of_data && !grows && o < op.outputs.size(); ++o) {
-      if (!op.has_output(o) || o >= other.outputs.size() || !other.has_output(o)) continue;
-      if (part.value(op.outputs[o]).shape != whole.value(other.outputs[o]).shape) return op.name;
-    }
-  }
-  return std::nullopt;
 }
 
 // How each output of micro-batches becomes that of the batch.
@@ -232,7 +179,9 @@ Result<ModelPasses> model_in_passes(const std::string& model, const TrainingChoi
   asked.batch = passes.batch;
   AUTOPAR_TRY(mixing_op, mixing_op_of(passes.model, model, asked, common, graph.passes));
   if (!mixing_op) {
-    mixing_op = op_unlike_whole(whole->graph, graph, made_of_cut(graph, passes.inputs));
+    AUTOPAR_TRY(unlike,
+                op_unlike_whole(whole->graph, graph, passes.inputs, choice.batch_dim, false));
+    mixing_op = std::move(unlike);
   }
   passes.mixing_op = std::move(mixing_op);
   return passes;

@@ -11,6 +11,7 @@
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
+#include "planning/unlike_whole.hpp"
 #include "planning/weights_fit.hpp"
 #include "support/counted.hpp"
 
@@ -341,51 +342,6 @@ Status check_combining(const TrainingStep& whole, const SplitStep& split, const 
 
 }  // namespace
 
-bool repeats(const Tensor& whole, const Tensor& part) {
-  if (whole.dtype != part.dtype || whole.shape.size() != part.shape.size()) return false;
-  std::size_t outer = 1, dim = 0;
-  while (dim < whole.shape.size() && whole.shape[dim] == part.shape[dim]) {
-    outer *= static_cast<std::size_t>(whole.shape[dim++]);
-  }
-  if (outer == 0 || part.bytes.empty()) return true;
-  const std::size_t block = part.bytes.size() / outer, of_whole = whole.bytes.size() / outer;
-  if (block == 0 || of_whole % block != 0) return false;
-  for (std::size_t i = 0; i < outer; ++i) {
-    for (std::size_t at = 0; at < of_whole; at += block) {
-      if (whole.bytes.compare(i * of_whole + at, block, part.bytes, i * block, block) != 0) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-namespace {
-
-// An op of the forward pass that reads a constant with something for each sample of the whole
-// batch, such as its number, which is another one in a part; nothing: there is none.
-std::optional<std::string> op_of_numbered_samples(const Graph& whole, const Graph& part) {
-  std::map<std::string, const Tensor*> constants;
-  for (const Value& value : whole.values) {
-    if (value.kind == ValueKind::kConstant) constants[value.name] = value.tensor();
-  }
-  for (const Op& op : part.ops) {
-    if (op.phase != Phase::kForward) continue;
-    for (ValueId input : op.inputs) {
-      if (!input.valid() || part.value(input).kind != ValueKind::kConstant) continue;
-      const Value& value = part.value(input);
-      const auto other = constants.find(value.name);
-      if (other == constants.end() || other->second == nullptr || value.tensor() == nullptr)
-        continue;
-      const bool grows = other->second->shape != value.tensor()->shape;
-      if (grows && !repeats(*other->second, *value.tensor())) return op.name;
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
                                            const std::vector<std::string>& data,
                                            std::int64_t micro_batches) {
@@ -423,7 +379,12 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
   AUTOPAR_TRY(cut, cut_inputs(whole.graph, split.step.graph, split.step.facts.data, micro_batches));
   split.inputs = std::move(cut);
   if (micro_batches == 1) return split;
-  if (!split.mixing_op) split.mixing_op = op_of_numbered_samples(whole.graph, split.step.graph);
+  if (!split.mixing_op) {
+    const bool averages = split.step.facts.loss_combining != LossCombining::kSum;
+    AUTOPAR_TRY(unlike, op_unlike_whole(whole.graph, split.step.graph, split.inputs,
+                                        choice.batch_dim, averages));
+    split.mixing_op = std::move(unlike);
+  }
   AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
   AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));
   return split;

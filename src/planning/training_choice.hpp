@@ -73,8 +73,6 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
 Result<std::vector<MicroInput>> cut_inputs(const Graph& whole, const Graph& part,
                                            const std::vector<std::string>& data,
                                            std::int64_t micro_batches);
-// Whether the parts of the first one along some dimension are all the second one.
-bool repeats(const Tensor& whole, const Tensor& part);
 // What mixes samples of a batch that is run in parts; nothing: nothing does. Errors: of rules.
 Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
                                                 const TrainingChoice& choice,

@@ -202,6 +202,30 @@ OpId owner_of_update(const Graph& step, const Op& op, const std::vector<OpId>& r
   return owner;
 }
 
+// OpBytes::alive.
+std::vector<double> alive_bytes(const Graph& step) {
+  std::vector<std::size_t> last_read(step.values.size(), 0);
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    if (step.ops[o].phase != Phase::kForward) continue;
+    for (const ValueId input : step.ops[o].inputs) {
+      if (input.valid()) last_read[input.index()] = o;
+    }
+  }
+  std::vector<double> comes(step.ops.size() + 1), alive(step.ops.size());
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    if (step.ops[o].phase != Phase::kForward) continue;
+    for (const ValueId output : step.ops[o].outputs) {
+      if (!output.valid()) continue;
+      const auto size = static_cast<double>(step.value(output).bytes());
+      comes[o] += size;
+      comes[std::max(o, last_read[output.index()]) + 1] -= size;
+    }
+  }
+  double now = 0;
+  for (std::size_t o = 0; o < alive.size(); ++o) alive[o] = now += comes[o];
+  return alive;
+}
+
 }  // namespace
 
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
@@ -231,7 +255,8 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
 }
 
 OpBytes bytes_of_ops(const Graph& step, const std::string& updates) {
-  OpBytes bytes{std::vector<double>(step.ops.size()), std::vector<double>(step.ops.size())};
+  const std::vector<double> none(step.ops.size());
+  OpBytes bytes{none, none, alive_bytes(step)};
   const std::vector<ValueId> updated = updated_inputs(step, updates);
   const std::vector<OpId> readers = first_readers(step);
   std::vector<OpId> owners = owners_of_backward(step);
@@ -241,6 +266,13 @@ OpBytes bytes_of_ops(const Graph& step, const std::string& updates) {
     counts[id.index()] = 1;
     bytes.stored[owner.index()] += static_cast<double>(step.value(id).bytes());
   };
+  for (const Value& value : step.values) {
+    const OpId owner = value.producer.valid()
+                           ? value.producer
+                           : readers[static_cast<std::size_t>(&value - step.values.data())];
+    if (!value.of_batch || !owner.valid()) continue;
+    bytes.stored[owner.index()] += static_cast<double>(value.bytes() * (step.passes - 1));
+  }
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const Op& op = step.ops[o];
     if (op.phase == Phase::kUpdate) owners[o] = owner_of_update(step, op, readers, owners);

@@ -16,9 +16,10 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates);
 
 // What is in memory for each forward op of a step, whole: what is stored of the parameters that it
-// is the first to read, and what the backward pass reads of its outputs, for a micro-batch.
+// is the first to read, what the backward pass reads of its outputs, for a micro-batch, and what is
+// made in the forward pass and read by this op or later in it.
 struct OpBytes {
-  std::vector<double> stored, kept;
+  std::vector<double> stored, kept, alive;
 };
 OpBytes bytes_of_ops(const Graph& step, const std::string& updates);
 

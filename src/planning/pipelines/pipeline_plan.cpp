@@ -70,6 +70,7 @@ class Pipelines {
         open_.erase(next);
       } else {
         AUTOPAR_RETURN_IF_ERROR(look_at(looked_at_with(*next), true));
+        std::erase_if(open_, [](const Open& open) { return open.is_refused; });
       }
     }
     for (Open& open : open_) left_.push_back(std::move(open));
@@ -84,6 +85,7 @@ class Pipelines {
   struct Open {
     FormCandidate form;
     PipelineStep* step = nullptr;
+    bool is_refused = false;
     std::pair<bool, Seconds> rank() const {
       const auto chunks = static_cast<double>(form.schedule.stage_of_chunk.size());
       const double per_doubling = form.is_estimated ? kPerDoubling : kPerDoublingUnknown;
@@ -153,20 +155,27 @@ class Pipelines {
 
   // First an estimate, if it is for a plan: that puts most forms aside, and a better bound takes
   // longer.
-  Status look_at(const std::vector<Open*>& forms, bool is_for_plan) const {
+  Status look_at(const std::vector<Open*>& forms, bool is_for_plan) {
     std::vector<char> is_estimate;
     for (const Open* open : forms) {
       const bool is_next = open->form.is_begun && !open->form.is_estimated;
       is_estimate.push_back(is_for_plan && is_next ? 1 : 0);
     }
     const Seconds far = tuning::outer::kFar * std::min(best_time(), likeliest());
-    const auto look = [&](std::size_t f) {
-      auto& [form, step] = *forms[f];
-      return is_estimate[f] != 0 ? step->estimate(form, far) : step->search_units(form);
-    };
-    AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads_of_search(common_), forms.size(), look));
+    std::vector<Status> looked(forms.size(), Ok{});
+    in_parallel(threads_of_search(common_), forms.size(), [&](std::size_t f) {
+      Open& open = *forms[f];
+      looked[f] = is_estimate[f] != 0 ? open.step->estimate(open.form, far)
+                                      : open.step->search_units(open.form);
+    });
     for (std::size_t f = 0; f < forms.size(); ++f) {
       const FormCandidate& form = forms[f]->form;
+      if (!looked[f]) {
+        if (!refuses(looked[f].error())) return looked[f].error();
+        refuse(form.form, looked[f].error());
+        forms[f]->is_refused = true;
+        continue;
+      }
       if (is_estimate[f] != 0) {
         logging::debug("{}: by its units about {}", to_text(form.form),
                        format_seconds(form.estimate));
@@ -188,8 +197,7 @@ class Pipelines {
       } else if (is_one_) {
         return candidate.error();
       } else {
-        tried_.push_back({form, 0, 0, candidate.error().message});
-        if (!refused_) refused_ = candidate.error();
+        refuse(form, candidate.error());
       }
     }
     in_parallel(threads_of_search(common_), open_.size() - known,
@@ -225,6 +233,7 @@ class Pipelines {
       }
       if (looked.empty()) break;
       AUTOPAR_RETURN_IF_ERROR(look_at(looked, false));
+      std::erase_if(left_, [](const Open& open) { return open.is_refused; });
     }
     return Ok{};
   }
@@ -296,7 +305,10 @@ class Pipelines {
 
   // The fastest of all, with what became of the others.
   Result<StagedPlan> taken() {
-    if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
+    if (!best_.pipeline && !best_.single) {
+      const bool is_all = refused_ && refusals_ == tried_.size();
+      return Error{is_all ? refused_->code : ErrorCode::kInfeasible, why_none()};
+    }
     if (best_.single && wanted_.tells) tell_of_single();
     const bool has_pipelines =
         std::any_of(tried_.begin(), tried_.end(),
@@ -328,6 +340,9 @@ class Pipelines {
         "one stage is faster than pipelines: {} forms were looked at; {}, and none takes "
         "less than {}",
         tried_.size(), other, format_seconds(std::min(lower_bound_, best_time())));
+    if (refused_) {
+      logging::info("{} of these cannot be had: {}", refusals_, refused_->message);
+    }
   }
 
   Status plan_form(const FormCandidate& candidate, PipelineStep& step) {
@@ -349,7 +364,7 @@ class Pipelines {
       return Ok{};
     }
     lower_bound_ = std::min(lower_bound_, candidate.bound);
-    auto plan = step.plan(candidate, best_time(), is_one_);
+    auto plan = step.plan(candidate, best_time());
     step.forget_plans();
     if (!plan) return note(form, plan.error());
     if (!step.is_small()) learn_from(candidate, plan->times.makespan);
@@ -365,8 +380,21 @@ class Pipelines {
     return Ok{};
   }
 
+  // Whether one form of several cannot be had: the step cut into so many chunks, or pins kept that
+  // are of what it has not, such as the mesh of all devices.
+  bool refuses(const Error& error) const { return !is_one_ && error.code == ErrorCode::kInput; }
+  void refuse(const PipelineForm& form, const Error& error) {
+    tried_.push_back({form, 0, 0, error.message});
+    if (!refused_) refused_ = error;
+    ++refusals_;
+  }
+
   // A form without a plan is no error where there are others.
   Status note(const PipelineForm& form, const Error& error) {
+    if (refuses(error)) {
+      refuse(form, error);
+      return Ok{};
+    }
     if (is_one_ || error.code == ErrorCode::kInput || error.code == ErrorCode::kUsage) return error;
     const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
     tried_.push_back(
@@ -425,6 +453,7 @@ class Pipelines {
   std::optional<double> slower_;  // plans of several chunks a stage, by what units say
   Seconds lower_bound_ = kInfinity;
   std::optional<Error> refused_;  // of the first form that cannot be tried
+  std::size_t refusals_ = 0;
   StagedPlan best_;
   PipelineStep* step_of_single_ = nullptr;  // of the fastest plan without stages
   Seconds time_of_single_ = kInfinity;

@@ -36,6 +36,11 @@ std::vector<Seconds> beside_ops(const ChunkSeconds& memory, const std::vector<Op
   return beside;
 }
 
+// What does not fit, or cannot be cut there, or be as it is pinned.
+bool may_have_other_cuts(const Error& error) {
+  return error.code == ErrorCode::kInfeasible || error.code == ErrorCode::kInput;
+}
+
 // An op on elements of the backward pass that reads nothing of that pass stands apart in the step,
 // and may be a part of the kernel of its readers in a chunk, whose other inputs come from outside.
 // For bounds it is taken to be that: it is not launched, and what it makes goes nowhere.
@@ -155,9 +160,7 @@ void PipelineStep::forget_plans() {
   for (auto& [stages, plans] : plans_) plans.forget_plans();
 }
 
-Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
-                                        bool is_one) {
-  is_one_ = is_one;
+Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff) {
   AUTOPAR_TRY(best, plan_by_cuts(candidate, cutoff));
   return read_better(std::move(best));
 }
@@ -172,7 +175,7 @@ Result<PipelinePlan> PipelineStep::plan_by_cuts(const FormCandidate& candidate, 
   auto best = plan_by_ends(candidate, cutoff);
   const bool is_worth_it = is_small() || promises(candidate, cutoff);
   const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)
-                           : best.error().code == ErrorCode::kInfeasible && is_worth_it;
+                           : may_have_other_cuts(best.error()) && is_worth_it;
   if (candidate.is_pinned || !is_far || search_.is_over()) return best;
   auto other =
       plan_without_memory(candidate, best ? std::min(cutoff, best->times.makespan) : cutoff);
@@ -226,11 +229,10 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, ends);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, ends));
-  auto first = cut_by(candidate, seconds, memory);
-  if (!first) return is_one_ ? first.error() : infeasible_error(first.error().message);
-  auto best = plan_from({*first, seconds, memory}, candidate, cutoff, ends);
-  const auto fits_no_plan = [&] { return !best && best.error().code == ErrorCode::kInfeasible; };
-  std::set<std::vector<OpId>> tried = {*first};
+  AUTOPAR_TRY(first, cut_by(candidate, seconds, memory));
+  auto best = plan_from({first, seconds, memory}, candidate, cutoff, ends);
+  const auto has_no_plan = [&] { return !best && may_have_other_cuts(best.error()); };
+  std::set<std::vector<OpId>> tried = {first};
   const auto try_other = [&](const std::vector<OpId>& cuts, const OpSeconds& by) {
     if (search_.is_over() || !tried.insert(cuts).second) return;
     const Seconds least = best ? std::min(cutoff, best->times.makespan) : cutoff;
@@ -240,7 +242,7 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     // Of those that do not fit the last one, which is cut for memory, says how much is missing.
     if (!best || (other && other->times.makespan < best->times.makespan)) best = std::move(other);
   };
-  if (is_small() && (best || fits_no_plan())) {
+  if (is_small() && (best || has_no_plan())) {
     // What updates wait for is not known, nor what collectives take in the passes of small steps.
     OpSeconds passes = seconds;
     passes.update.assign(passes.update.size(), 0);
@@ -250,7 +252,7 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
     for (const std::vector<OpId>& cuts : others) try_other(cuts, passes);
   }
   // A larger step has its plan by then, or one of another form is as good.
-  if (is_small() ? best || fits_no_plan() : fits_no_plan() && promises(candidate, cutoff)) {
+  if (is_small() ? best || has_no_plan() : has_no_plan() && promises(candidate, cutoff)) {
     const auto even = balanced_by_memory(candidate);
     if (even) try_other(*even, seconds);
   }
@@ -372,9 +374,7 @@ Result<PipelinePlan> PipelineStep::planned_leaving(const FormCandidate& candidat
   plan.form = candidate.form;
   plan.stage = candidate.stage;
   plan.schedule = candidate.schedule;
-  auto cut = chunks_of(step_, cuts, search_.options.updates);
-  if (!cut) return is_one_ ? cut.error() : infeasible_error(cut.error().message);
-  Chunks& chunks = *cut;
+  AUTOPAR_TRY(chunks, chunks_of(step_, cuts, search_.options.updates));
   plan.handed = std::move(chunks.handed);
   const InFlight flying = in_flight(plan.schedule);
   for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {

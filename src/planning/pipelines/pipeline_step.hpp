@@ -50,8 +50,8 @@ class PipelineStep {
   // Keeps no more of plans of chunks than what tells which others are like them.
   void forget_plans();
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
-  // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
-  Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  // step, and of the searches.
+  Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff);
   // Moves the cuts of a plan of the form, one by one, as long as that is faster and holds no more
   // than `room`. Each is planned, so this is for small steps. Errors: of the searches; the plan is
   // then the best so far.
@@ -132,7 +132,6 @@ class PipelineStep {
   const ChunkSearch search_;
   PipelineBounds bounds_;
   std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
-  bool is_one_ = false;                       // form, that is asked for: its errors are told
 };
 
 }  // namespace autopar

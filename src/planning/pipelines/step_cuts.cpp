@@ -56,7 +56,8 @@ Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
   return moved_by(candidate, std::move(cuts), seconds, memory);
 }
 
-// Where chunks hold alike much, by all that is stored and kept of their ops.
+// Where chunks hold alike much, by all that is stored and kept of their ops; where there is no
+// backward pass, by what is stored and, at most, alive in a pass.
 Result<std::vector<OpId>> PipelineStep::balanced_by_memory(const FormCandidate& candidate) const {
   const OpBytes bytes = bytes_of_ops(step_, search_.options.updates);
   const std::size_t ops = step_.ops.size();
@@ -66,10 +67,16 @@ Result<std::vector<OpId>> PipelineStep::balanced_by_memory(const FormCandidate& 
     kept[o + 1] = kept[o] + bytes.kept[o];
   }
   const InFlight flying = in_flight(candidate.schedule);
+  const bool is_trained = !is_forward_only(candidate.schedule);
   const auto held = [&](std::size_t chunk, OpId from, OpId to) {
     const std::size_t begin = from.index(), end = to.valid() ? to.index() : ops;
-    return stored[end] - stored[begin] +
-           static_cast<double>(flying.of_chunk[chunk]) * (kept[end] - kept[begin]);
+    const double of_parameters = stored[end] - stored[begin];
+    if (!is_trained) {
+      const auto first = bytes.alive.begin();
+      return of_parameters + *std::max_element(first + static_cast<std::ptrdiff_t>(begin),
+                                               first + static_cast<std::ptrdiff_t>(end));
+    }
+    return of_parameters + static_cast<double>(flying.of_chunk[chunk]) * (kept[end] - kept[begin]);
   };
   const std::vector<Seconds> none(ops, 0);
   return balanced_by(candidate, {none, none, none, none}, held);
