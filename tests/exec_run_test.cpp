@@ -1,119 +1,21 @@
-// Plans written by hand, run on ranks that are threads and compared with the unsharded model. In
-// one file because every case is made and checked by the same few functions.
-#include <onnx/defs/parser.h>
-#include <onnx/onnx_pb.h>
-#include <unistd.h>
-
+// Plans written by hand, run on ranks that are threads and compared with the unsharded model.
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "autopar/exec.hpp"
 #include "autopar/npz.hpp"
 #include "exec/generate.hpp"
 #include "exec/library.hpp"
+#include "plans_by_hand.hpp"
 
 namespace autopar::exec_run_test {
+
+using namespace testing::plans_by_hand;
+using testing::mesh_of;
+
 namespace {
-
-namespace fs = std::filesystem;
-
-Mesh mesh_of(const std::vector<std::int64_t>& sizes) {
-  Mesh mesh;
-  std::int64_t stride = 1;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    mesh.axes.insert(mesh.axes.begin(),
-                     Axis{std::string(1, static_cast<char>('a' + i)), sizes[i], 0, stride});
-    stride *= sizes[i];
-  }
-  return mesh;
-}
-
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "autopar-exec-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  fs::path path;
-};
-
-struct Io {
-  std::string name;
-  DType dtype;
-  Shape shape;
-  std::string spec;
-};
-
-std::vector<BoundaryValue> boundary(const std::vector<Io>& values, const Mesh& mesh) {
-  std::vector<BoundaryValue> result;
-  for (const Io& v : values) {
-    const auto spec = parse_spec(v.spec, mesh);
-    REQUIRE(spec);
-    result.push_back({v.name, v.dtype, v.shape, *spec});
-  }
-  return result;
-}
-
-std::string json(const std::vector<std::int64_t>& values) { return to_text(Shape(values)); }
-
-// metadata_props["autopar.io"], which the independent executor reads.
-std::string io_text(const std::vector<BoundaryValue>& values, const Mesh& mesh) {
-  std::string text;
-  for (const BoundaryValue& v : values) {
-    std::string map;
-    for (const auto& axes : tensor_map(v.spec, mesh)) {
-      map += (map.empty() ? "" : ",") +
-             (axes.empty() ? "-1" : json(std::vector<std::int64_t>(axes.begin(), axes.end())));
-    }
-    text += (text.empty() ? "\"" : ", \"") + v.name + "\": {\"shape\": " + json(v.shape) +
-            ", \"device_matrix\": " + json(mesh.sizes()) + ", \"tensor_map\": [" + map + "]}";
-  }
-  return text;
-}
-
-constexpr const char* kHead = "<ir_version: 10, opset_import: [\"\" : 18, \"ai.autopar\" : 1]>\n";
-
-void save(const std::string& path, const std::string& body, const std::string& io = "") {
-  onnx::ModelProto model;
-  const auto status = onnx::OnnxParser::Parse(model, (kHead + body).c_str());
-  INFO(status.ErrorMessage());
-  REQUIRE(status.IsOK());
-  if (!io.empty()) {
-    auto* entry = model.add_metadata_props();
-    entry->set_key("autopar.io");
-    entry->set_value("{" + io + "}");
-  }
-  std::ofstream file(path, std::ios::binary);
-  REQUIRE(model.SerializeToOstream(&file));
-}
-
-// A plan and its model in a folder, with the request that runs them.
-struct Case {
-  Case(const std::vector<std::int64_t>& sizes, const std::vector<Io>& inputs,
-       const std::vector<Io>& outputs, const std::string& plan, const std::string& model = "") {
-    request.programs.resize(1);
-    program().mesh = mesh_of(sizes);
-    program().inputs = boundary(inputs, program().mesh);
-    program().outputs = boundary(outputs, program().mesh);
-    program().path = folder.file("plan.onnx");
-    request.threads = 2;
-    std::vector<BoundaryValue> all = program().inputs;
-    all.insert(all.end(), program().outputs.begin(), program().outputs.end());
-    save(program().path, plan, io_text(all, program().mesh));
-    if (model.empty()) return;
-    request.model_path = folder.file("model.onnx");
-    save(request.model_path, model);
-  }
-  RunProgram& program() { return request.programs[0]; }
-  const RunProgram& program() const { return request.programs[0]; }
-  Folder folder;
-  RunRequest request;
-};
 
 // Makes the seeded inputs explicit, to hand them to the other executor too.
 void give_inputs(RunRequest& request) {
@@ -121,39 +23,6 @@ void give_inputs(RunRequest& request) {
     request.data[v.name] = generate(v.name, v.dtype, v.shape, request.seed);
   }
   request.keep_outputs = true;
-}
-
-const OutputComparison& only(const RunReport& report) {
-  REQUIRE(report.outputs.size() == 1);
-  return report.outputs[0];
-}
-
-const TimedKind* timed(const RunReport& report, const std::string& kind) {
-  for (const TimedKind& t : report.times) {
-    if (t.kind == kind) return &t;
-  }
-  return nullptr;
-}
-
-void check_passed(const Result<RunReport>& report) {
-  if (!report) FAIL(report.error().message);
-  for (const OutputComparison& output : report->outputs) {
-    CAPTURE(output.name, output.problem);
-    CHECK(output.matches);
-  }
-  CHECK(report->passed);
-}
-
-void check_failed(const Result<RunReport>& report, ErrorCode code,
-                  const std::vector<std::string>& parts) {
-  REQUIRE(!report);
-  const std::string& text = report.error().message;
-  INFO(text);
-  CHECK(report.error().code == code);
-  for (const std::string& part : parts) {
-    CAPTURE(text, part);
-    CHECK(text.find(part) != std::string::npos);
-  }
 }
 
 // The same plan in the independent executor, with our whole outputs as the expected ones. True
@@ -185,27 +54,6 @@ bool independent_executor_agrees(const Case& c, const RunReport& report) {
   return false;
 }
 
-// Column-split then row-split weights on axis b, the batch on axis a.
-Case mlp(std::int64_t a, std::int64_t b) {
-  std::string groups;
-  for (std::int64_t r = 0; r < a * b; ++r) groups += (r == 0 ? "" : ",") + std::to_string(r);
-  const auto n = [](std::int64_t v) { return std::to_string(v); };
-  return Case({a, b},
-              {{"X", DType::kFloat32, {12, 8}, a == 1 ? "[{},{}]" : "[{a},{}]"},
-               {"W", DType::kFloat32, {8, 24}, "[{},{b}]"},
-               {"V", DType::kFloat32, {24, 6}, "[{b},{}]"}},
-              {{"Z", DType::kFloat32, {12, 6}, "[{a},{}]"}},
-              "g (float[" + n(12 / a) + ",8] X, float[8," + n(24 / b) + "] W, float[" + n(24 / b) +
-                  ",6] V) => (float[" + n(12 / a) +
-                  ",6] Z) {\n"
-                  "  h = MatMul(X, W)\n  r = Relu(h)\n  p = MatMul(r, V)\n"
-                  "  [sum] Z = ai.autopar.AllReduce <groups: ints = [" +
-                  groups + "], group_size: int = " + n(b) +
-                  ", seq: int = 0, reduce_op: string = \"sum\">(p)\n}",
-              "g (float[12,8] X, float[8,24] W, float[24,6] V) => (float[12,6] Z) {\n"
-              "  h = MatMul(X, W)\n  r = Relu(h)\n  Z = MatMul(r, V)\n}");
-}
-
 TEST_CASE("run: a row- and column-split MLP on several meshes", "[exec]") {
   REQUIRE(onnx_runtime_version());
   for (const auto& [a, b] : std::vector<std::pair<int, int>>{{1, 2}, {2, 2}, {2, 3}, {3, 4}}) {
@@ -230,21 +78,6 @@ TEST_CASE("run: a row- and column-split MLP on several meshes", "[exec]") {
     CHECK(report->warnings.empty());
     CHECK(independent_executor_agrees(c, *report));
   }
-}
-
-// One collective between X and Y; `attributes` besides groups, group_size and seq.
-std::string one_collective(const std::string& op, const std::string& type, const Shape& in,
-                           const Shape& out, const std::string& groups, std::int64_t group_size,
-                           const std::string& attributes) {
-  const auto dims = [](const Shape& shape) { return to_text(shape); };
-  return "g (" + type + dims(in) + " X) => (" + type + dims(out) + " Y) {\n  [c] Y = ai.autopar." +
-         op + " <groups: ints = [" + groups + "], group_size: int = " + std::to_string(group_size) +
-         ", seq: int = 0" + (attributes.empty() ? "" : ", " + attributes) + ">(X)\n}";
-}
-
-std::string identity(const std::string& type, const Shape& shape) {
-  return "g (" + type + to_text(shape) + " X) => (" + type + to_text(shape) +
-         " Y) { Y = Identity(X) }";
 }
 
 struct LayoutChange {
@@ -432,131 +265,6 @@ TEST_CASE("run: collectives on constants are neither folded nor merged", "[exec]
   }
 }
 
-TEST_CASE("run: a rank that fails names itself and the op, the others stop", "[exec]") {
-  Case c({4}, {{"T", DType::kFloat32, {3, 2}, "[{},{}]"}, {"I", DType::kInt64, {4}, "[{a}]"}},
-         {{"Y", DType::kFloat32, {1, 2}, "[{},{}]"}},
-         "g (float[3,2] T, int64[1] I) => (float[1,2] Y) {\n"
-         "  [lookup] e = Gather <axis: int = 0>(T, I)\n"
-         "  [total] Y = ai.autopar.AllReduce <groups: ints = [0,1,2,3], group_size: int = 4, seq: "
-         "int = 0, reduce_op: string = \"sum\">(e)\n}");
-  c.request.data["I"] = int64_tensor({4}, {0, 1, 7, 2});
-  c.request.expected["Y"] = generate("Y", DType::kFloat32, {1, 2}, 0);
-  const auto begin = std::chrono::steady_clock::now();
-  check_failed(run_threads(c.request), ErrorCode::kRuntime, {"rank 2 failed", "Gather", "lookup"});
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
-}
-
-TEST_CASE("run: ranks with different programs are told apart", "[exec]") {
-  const std::string reduce =
-      "ai.autopar.AllReduce <groups: ints = [0,1], group_size: int = 2, seq: int = 0, reduce_op: "
-      "string = \"sum\">";
-  const auto plan = [&](const std::string& otherwise) {
-    return "g (bool[1] C, float[4] X) => (float[4] Y) {\n  d = Constant <value_ints = [0]> ()\n"
-           "  c = Squeeze(C, d)\n"
-           "  Y = If (c) <then_branch = t () => (float[4] u) { [yes] u = " +
-           reduce + "(X) }, else_branch = e () => (float[4] v) { [no] v = " + otherwise +
-           "(X) }>\n}";
-  };
-  const auto run = [&](const std::string& otherwise) {
-    Case c({2}, {{"C", DType::kBool, {2}, "[{a}]"}, {"X", DType::kFloat32, {4}, "[{}]"}},
-           {{"Y", DType::kFloat32, {4}, "[{}]"}}, plan(otherwise));
-    c.request.data["C"] = Tensor{DType::kBool, {2}, std::string("\1\0", 2)};
-    c.request.expected["Y"] = generate("Y", DType::kFloat32, {4}, 0);
-    return run_threads(c.request);
-  };
-  check_failed(run("Identity"), ErrorCode::kRuntime,
-               {"AllReduce 'yes'", "rank 0 waits for rank 1", "rank 1 has finished"});
-  check_failed(run(reduce), ErrorCode::kRuntime,
-               {"AllReduce 'yes'", "AllReduce 'no'", "rank 0", "rank 1", "same order"});
-}
-
-TEST_CASE("run: plans that do not fit are refused", "[exec]") {
-  const auto run = [](const std::string& op, const std::string& groups, int size,
-                      const std::string& attributes, const std::string& spec = "[{a},{}]") {
-    Case c({4}, {{"X", DType::kFloat32, {4, 3}, spec}},
-           {{"Y", DType::kFloat32, {4, 3}, "[{a},{}]"}},
-           one_collective(op, "float", {1, 3}, {1, 3}, groups, size, attributes),
-           identity("float", {4, 3}));
-    return run_threads(c.request);
-  };
-  const std::string sum = "reduce_op: string = \"sum\"";
-  const auto input = ErrorCode::kInput;
-  check_failed(run("AllReduce", "0,1,1,2", 2, sum), input,
-               {"plan.onnx", "AllReduce 'c'", "groups"});
-  check_failed(run("AllReduce", "0,1", 2, sum), input, {"AllReduce 'c'", "exactly once"});
-  check_failed(run("AllReduce", "0,1,2,3", 3, sum), input, {"AllReduce 'c'", "group_size 3"});
-  check_failed(run("AllReduce", "0,1,2,3", 2, "reduce_op: string = \"xor\""), input, {"'xor'"});
-  check_failed(run("Broadcast", "0,1,2,3", 2, "root: int = 2"), input, {"root 2"});
-  check_failed(run("AllGather", "0,1,2,3", 2, "axis: int = 4"), input, {"axis 4"});
-  check_failed(run("ReduceScatter", "0,1,2,3", 2, sum + ", axis: int = 1"), input,
-               {"not divisible by the group size 2"});
-  check_failed(run("AllReduce", "0,1,2,3", 2, sum, "[{},{}]"), input, {"input 'X'", "[1,3]"});
-  check_failed(run("AllReduce", "0,1,2,3", 2, sum, "[{},{a}]"), input, {"'X'", "3"});
-}
-
-TEST_CASE("run: requests that do not fit are refused", "[exec]") {
-  const auto changed = [](const std::function<void(Case&)>& change) {
-    Case c = mlp(1, 2);
-    change(c);
-    return run_threads(c.request);
-  };
-  const auto input = ErrorCode::kInput;
-  check_failed(changed([](Case& c) { c.program().path += ".none"; }), input, {"plan.onnx.none"});
-  check_failed(changed([](Case& c) { c.request.model_path += ".none"; }), input,
-               {"model.onnx.none"});
-  check_failed(changed([](Case& c) { std::ofstream(c.program().path) << "junk"; }), input,
-               {"plan.onnx"});
-  check_failed(changed([](Case& c) { std::ofstream(c.request.model_path) << "junk"; }), input,
-               {"model.onnx"});
-  check_failed(changed([](Case& c) { c.program().inputs.pop_back(); }), input, {"V"});
-  check_failed(changed([](Case& c) { c.program().outputs[0].name = "Q"; }), input, {"'Q'"});
-  check_failed(changed([](Case& c) { c.program().outputs[0].spec.partial = {1}; }), input, {"'Z'"});
-  check_failed(changed([](Case& c) { c.request.data["X"] = int64_tensor({1}, {1}); }), input,
-               {"input 'X'", "float32[12,8]", "int64[1]"});
-  check_failed(changed([](Case& c) {
-                 save(c.request.model_path,
-                      "g (float[2] other) => (float[2] Z) { Z = Relu(other) }");
-               }),
-               input, {"'other'", "model.onnx"});
-}
-
-TEST_CASE("run: what does not agree is reported, not an error", "[exec]") {
-  Case c = mlp(2, 2);
-  c.request.keep_outputs = true;
-  auto report = run_threads(c.request);
-  check_passed(report);
-  Tensor right = report->values.at("Z");
-  c.request.expected["Z"] = right;
-  report = run_threads(c.request);
-  check_passed(report);
-  CHECK(only(*report).against == "model and data");
-
-  reinterpret_cast<float*>(c.request.expected["Z"].bytes.data())[40] += 1;  // row 6: ranks 2 and 3
-  report = run_threads(c.request);
-  REQUIRE(report);
-  CHECK(!report->passed);
-  CHECK(!only(*report).matches);
-  CHECK(std::abs(only(*report).max_absolute_error - 1) < 1e-6);
-  CHECK(only(*report).problem.find("rank 2 differs from the data in 1 elements; element 4") == 0);
-
-  reinterpret_cast<float*>(c.request.expected["Z"].bytes.data())[40] = std::nanf("");
-  CHECK(!run_threads(c.request)->passed);
-
-  c.request.expected["Z"] = generate("Z", DType::kFloat32, {6, 12}, 0);
-  report = run_threads(c.request);
-  REQUIRE(report);
-  CHECK(only(*report).problem.find("float32[6,12]") != std::string::npos);
-
-  c.request.expected = {{"unknown", right}};
-  c.request.model_path.clear();
-  report = run_threads(c.request);
-  REQUIRE(report);
-  CHECK(!report->passed);
-  CHECK(only(*report).problem.find("neither") != std::string::npos);
-  REQUIRE(report->warnings.size() == 1);
-  CHECK(report->warnings[0].find("'unknown'") != std::string::npos);
-}
-
 TEST_CASE("run: the model may have symbolic dimensions and other inputs' order", "[exec]") {
   Case c = mlp(2, 2);
   save(c.request.model_path,
@@ -599,18 +307,6 @@ TEST_CASE("run: 64 ranks", "[exec]") {
   const auto report = run_threads(c.request);
   check_passed(report);
   CHECK(report->ranks == 64);
-}
-
-TEST_CASE("run: no library is a message that says what to do", "[exec]") {
-  const auto none = open_first({"/no/such/libonnxruntime.so.1", "libc.so.6"});
-  REQUIRE(!none);
-  CHECK(none.error().message.find("OrtGetApiBase") != std::string::npos);
-  const auto nothing = open_first({"/no/such/libonnxruntime.so.1"});
-  REQUIRE(!nothing);
-  CHECK(nothing.error().code == ErrorCode::kInput);
-  CHECK(nothing.error().message.find("/no/such/libonnxruntime.so.1") != std::string::npos);
-  CHECK(nothing.error().message.find("AUTOPAR_ORT") != std::string::npos);
-  CHECK(nothing.error().message.find("scripts/setup") != std::string::npos);
 }
 
 }  // namespace
