@@ -5,12 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "io/import/shape_patterns.hpp"
+#include "io/import/shape_families.hpp"
 #include "ops/equation.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
-namespace {
 
 Status match_all(ShapeCheck& check, const std::vector<std::string>& patterns) {
   for (std::size_t port = 0; port < patterns.size(); ++port) {
@@ -18,6 +17,18 @@ Status match_all(ShapeCheck& check, const std::vector<std::string>& patterns) {
   }
   return Ok{};
 }
+
+Result<std::size_t> axis_in_range(const ShapeCheck& check, std::int64_t otherwise) {
+  const Shape data = check.shape(0).value_or(Shape{});
+  const std::int64_t axis = int_of(check.node(), "axis", otherwise);
+  if (const auto d = normal_axis(axis, data.size())) return *d;
+  const std::int64_t rank = static_cast<std::int64_t>(data.size());
+  return input_error("attribute 'axis' is " + std::to_string(axis) + "; expected " +
+                     std::to_string(-rank) + " to " + std::to_string(rank - 1) + ", since its " +
+                     check.name_of_input(0) + " is " + to_text(data));
+}
+
+namespace {
 
 // The last `rank` of the words, each of which may be 1: what broadcasts to them.
 std::string broadcast_to(const std::vector<std::string>& words, std::size_t rank) {
@@ -34,87 +45,10 @@ std::vector<std::string> numbered(const std::string& word, std::size_t count) {
   return words;
 }
 
-// Where an op's axis lies, for ops whose axis ONNX takes as it is.
-Result<std::size_t> axis_in_range(const ShapeCheck& check, std::int64_t otherwise) {
-  const Shape data = check.shape(0).value_or(Shape{});
-  const std::int64_t axis = int_of(check.node(), "axis", otherwise);
-  if (const auto d = normal_axis(axis, data.size())) return *d;
-  const std::int64_t rank = static_cast<std::int64_t>(data.size());
-  return input_error("attribute 'axis' is " + std::to_string(axis) + "; expected " +
-                     std::to_string(-rank) + " to " + std::to_string(rank - 1) + ", since its " +
-                     check.name_of_input(0) + " is " + to_text(data));
-}
-
 Status check_axis(ShapeCheck& check) {
   AUTOPAR_TRY(axis, axis_in_range(check, -1));
   static_cast<void>(axis);
   return Ok{};
-}
-
-// Kernels have the extents that the attribute says, where it is there, and fit into the image.
-Status check_kernel(ShapeCheck& check, std::size_t image,
-                    const std::vector<std::string>& patterns) {
-  const auto kernel = ints_of(check.node(), "kernel_shape");
-  for (std::size_t i = 0; i < kernel.size(); ++i) {
-    check.set("kernel" + std::to_string(i), kernel[i], "kernel_shape is " + to_text(kernel));
-  }
-  const auto shape = check.shape(image), output = check.output();
-  if (shape && shape->size() > 2) check.set_rest("kernel", shape->size() - 2);
-  AUTOPAR_RETURN_IF_ERROR(match_all(check, patterns));
-  if (!shape || !output || element_count(*shape) == 0) return Ok{};
-  for (std::size_t d = 2; d < output->size(); ++d) {
-    if ((*output)[d] > 0) continue;
-    return input_error("dimension " + std::to_string(d) + " of its " + check.name_of_input(image) +
-                       " is " + std::to_string((*shape)[d]) +
-                       "; expected, with the padding, at least the extent of the kernel");
-  }
-  return Ok{};
-}
-
-Status check_conv(ShapeCheck& check) {
-  return check_kernel(
-      check, 0,
-      {"batch group*channels ...", "group*features channels kernel...", "group*features"});
-}
-
-// Where the padding is told to make the output as large as the strides say, runtimes make it so,
-// and ONNX's inference adds what `output_padding` says.
-Status check_conv_transpose(ShapeCheck& check) {
-  const std::vector<std::int64_t> added = ints_of(check.node(), "output_padding");
-  const bool adds = std::any_of(added.begin(), added.end(), [](std::int64_t n) { return n != 0; });
-  for (const auto& attribute : check.node().attribute()) {
-    if (!adds || attribute.name() != "auto_pad" || attribute.s().rfind("SAME", 0) != 0) continue;
-    return input_error("attribute 'auto_pad' is " + attribute.s() + " and 'output_padding' " +
-                       to_text(added) +
-                       "; expected one of them, since runtimes disagree on both; say 'pads'");
-  }
-  return check_kernel(
-      check, 0,
-      {"batch group*channels ...", "group*channels features kernel...", "group*features"});
-}
-
-Status check_conv_integer(ShapeCheck& check) {
-  return check_kernel(
-      check, 0,
-      {"batch group*channels ...", "group*features channels kernel...", "#", "# group*features"});
-}
-
-Status check_quantised_conv(ShapeCheck& check) {
-  return check_kernel(check, 0,
-                      {"batch group*channels ...", "#", "#", "group*features channels kernel...",
-                       "# group*features", "# group*features", "#", "#", "group*features"});
-}
-
-Status check_deformable(ShapeCheck& check) {
-  const auto output = check.output();
-  if (output && output->size() == 4) {
-    check.set("rows", (*output)[2], "its output is " + to_text(*output));
-    check.set("columns", (*output)[3], "its output is " + to_text(*output));
-  }
-  return check_kernel(check, 0,
-                      {"batch group*channels height width", "group*features channels kernel...",
-                       "batch offset_group*2*kernel0*kernel1 rows columns", "group*features",
-                       "batch offset_group*kernel0*kernel1 rows columns"});
 }
 
 Status check_recurrent(ShapeCheck& check, const std::string& gates) {
@@ -276,83 +210,6 @@ Status check_einsum(ShapeCheck& check) {
   return Ok{};
 }
 
-// Indices that look up one element each: of the data's rank, and no larger beside the axis.
-Status check_elements(ShapeCheck& check) {
-  const auto data = check.shape(0), indices = check.shape(1);
-  if (!data || !indices) return Ok{};
-  AUTOPAR_TRY(axis, axis_in_range(check, 0));
-  AUTOPAR_RETURN_IF_ERROR(match_all(check, {"d...", ""}));
-  if (indices->size() != data->size()) return check.match(1, "d...");
-  for (std::size_t d = 0; d < data->size(); ++d) {
-    if (d == axis || (*indices)[d] <= (*data)[d]) continue;
-    return input_error("dimension " + std::to_string(d) + " of its " + check.name_of_input(1) +
-                       " is " + std::to_string((*indices)[d]) + "; expected at most " +
-                       std::to_string((*data)[d]) + ", since its " + check.name_of_input(0) +
-                       " is " + to_text(*data));
-  }
-  return Ok{};
-}
-
-// ONNX looks at the data of a scatter alone.
-Status check_updates(const ShapeCheck& check, const Shape& expected) {
-  const auto updates = check.shape(2);
-  if (!updates || *updates == expected) return Ok{};
-  return input_error("its updates are " + to_text(*updates) + "; for " +
-                     to_text(check.shape(0).value_or(Shape{})) + " and indices " +
-                     to_text(check.shape(1).value_or(Shape{})) + " expected " + to_text(expected));
-}
-
-Status check_scatter_elements(ShapeCheck& check) {
-  AUTOPAR_RETURN_IF_ERROR(check_elements(check));
-  const auto data = check.shape(0), indices = check.shape(1);
-  return data && indices ? check_updates(check, *indices) : Status(Ok{});
-}
-
-// Each row of indices is of a place, or of the part of the data that it leaves open.
-Status check_scatter_nd(ShapeCheck& check) {
-  const auto data = check.shape(0), indices = check.shape(1);
-  if (!data || !indices || !check.shape(2)) return Ok{};
-  const std::int64_t depth = indices->empty() ? 0 : indices->back();
-  if (depth < 1 || depth > static_cast<std::int64_t>(data->size())) {
-    return input_error("its indices " + to_text(*indices) + " into " + to_text(*data) +
-                       " expect 1 to " + std::to_string(data->size()) +
-                       " numbers in their last dimension");
-  }
-  Shape expected(indices->begin(), indices->end() - 1);
-  expected.insert(expected.end(), data->begin() + depth, data->end());
-  return check_updates(check, expected);
-}
-
-// ONNX lets a Reshape pass whose constant target holds another number of elements.
-Status check_reshape(ShapeCheck& check) {
-  AUTOPAR_RETURN_IF_ERROR(match_all(check, {"...", "_"}));
-  const auto from = check.shape(0), to = check.output();
-  if (!from || !to || element_count(*from) == element_count(*to)) return Ok{};
-  return input_error("cannot give " + to_text(*from) + " the shape " + to_text(*to) +
-                     ", which has another number of elements");
-}
-
-Status check_gather_nd(ShapeCheck& check) {
-  const auto data = check.shape(0);
-  const std::int64_t count = int_of(check.node(), "batch_dims", 0);
-  if (!data) return Ok{};
-  if (count < 0 || count >= static_cast<std::int64_t>(data->size())) {
-    return input_error("attribute 'batch_dims' is " + std::to_string(count) +
-                       "; expected 0 or more, and less than the " + std::to_string(data->size()) +
-                       " dimensions of its " + check.name_of_input(0));
-  }
-  std::string batches;
-  for (std::int64_t d = 0; d < count; ++d) {
-    batches += "batch" + std::to_string(d) + " ";
-  }
-  return match_all(check, {batches + "...", batches + "..."});
-}
-
-Status check_reversed(ShapeCheck& check) {
-  const bool batch_first = int_of(check.node(), "batch_axis", 1) == 0;
-  return match_all(check, {batch_first ? "batch time ..." : "time batch ...", "batch"});
-}
-
 Status check_prelu(ShapeCheck& check) {
   const auto data = check.shape(0), slope = check.shape(1);
   if (!data || !slope) return Ok{};
@@ -362,35 +219,6 @@ Status check_prelu(ShapeCheck& check) {
 Status check_group_normalisation(ShapeCheck& check) {
   const std::string scale = check.version() < 21 ? "num_groups" : "num_groups*width";
   return match_all(check, {"batch num_groups*width ...", "# " + scale, "# " + scale});
-}
-
-// ONNX lets the numbers of an axis order more or fewer axes than there are.
-Status check_transpose(ShapeCheck& check) {
-  const auto data = check.shape(0);
-  const auto order = ints_of(check.node(), "perm");
-  if (!data || order.empty() || order.size() == data->size()) return Ok{};
-  return input_error("attribute 'perm' is " + to_text(order) + "; expected " +
-                     std::to_string(data->size()) + " numbers, since its " +
-                     check.name_of_input(0) + " is " + to_text(*data));
-}
-
-// Equal parts of which the last one may be smaller, but is there.
-Status check_split(ShapeCheck& check) {
-  const auto data = check.shape(0);
-  const std::int64_t parts = int_of(check.node(), "num_outputs", 0);
-  if (!data || parts < 1) return check.match(1, "parts");
-  AUTOPAR_TRY(axis, axis_in_range(check, 0));
-  const std::int64_t outputs = check.node().output_size();
-  if (parts < outputs) {
-    return input_error("attribute 'num_outputs' is " + std::to_string(parts) +
-                       "; expected its number of outputs, " + std::to_string(outputs));
-  }
-  const std::int64_t extent = (*data)[axis], part = (extent + parts - 1) / parts;
-  if (extent == 0 || (parts <= extent && part * (outputs - 1) < extent)) return Ok{};
-  return input_error("attribute 'num_outputs' is " + std::to_string(parts) + ", and dimension " +
-                     std::to_string(axis) + " of its " + check.name_of_input(0) + " is " +
-                     std::to_string(extent) + ", which does not make so many parts of " +
-                     std::to_string(part));
 }
 
 // Zero points and scales of products: one number, or one for each row of A or column of B.
@@ -417,103 +245,6 @@ Status check_integer_product(ShapeCheck& check) { return check_product(check, 1,
 Status check_quantised_product(ShapeCheck& check) {
   return check_product(check, 3, {1, 2, 6, 7}, {4, 5});
 }
-
-// One affine matrix for each image of the size that is given: [N, C, H, W] or [N, C, D, H, W].
-Status check_affine(ShapeCheck& check) {
-  const auto size = check.ints(1);
-  if (!size || (size->size() != 4 && size->size() != 5)) return check.match(1, "_");
-  check.set("batch", size->front(), "size is " + to_text(*size));
-  return check.match(0, size->size() == 4 ? "batch 2 3" : "batch 3 4");
-}
-
-// Columns are the places of a block in the padded image.
-Status check_columns(ShapeCheck& check) {
-  const auto image = check.ints(1), block = check.ints(2);
-  if (!image || !block || image->size() != block->size()) return Ok{};
-  const std::size_t dims = image->size();
-  const auto of_dims = [&](const char* name, std::size_t count, std::int64_t otherwise) {
-    auto numbers = ints_of(check.node(), name);
-    return numbers.size() == count ? numbers : std::vector<std::int64_t>(count, otherwise);
-  };
-  const auto strides = of_dims("strides", dims, 1), dilations = of_dims("dilations", dims, 1);
-  const auto pads = of_dims("pads", 2 * dims, 0);
-  std::int64_t elements = 1, places = 1;
-  for (std::size_t d = 0; d < dims; ++d) {
-    const std::array numbers = {(*image)[d], (*block)[d], pads[d], pads[d + dims], dilations[d]};
-    const bool possible = std::all_of(numbers.begin(), numbers.end(), [](std::int64_t number) {
-      return number >= 0 && number < (std::int64_t{1} << 30);
-    });
-    const std::int64_t span = possible ? dilations[d] * ((*block)[d] - 1) + 1 : 0;
-    const std::int64_t room = possible ? (*image)[d] + pads[d] + pads[d + dims] - span : -1;
-    if (room < 0 || (*block)[d] < 1) {
-      return input_error("its block_shape is " + to_text(*block) +
-                         "; expected one that fits into the padded image of image_shape " +
-                         to_text(*image));
-    }
-    elements = bounded_product(elements, (*block)[d]);
-    places = bounded_product(places, room / strides[d] + 1);
-  }
-  check.set("block", elements, "block_shape is " + to_text(*block));
-  check.set("places", places,
-            "image_shape is " + to_text(*image) + ", block_shape " + to_text(*block));
-  return check.match(0, "batch block*channels places");
-}
-
-Status check_cumulative(ShapeCheck& check) {
-  AUTOPAR_RETURN_IF_ERROR(match_all(check, {"_ ...", "#"}));
-  const auto data = check.shape(0);
-  const auto axis = check.ints(1);
-  if (!data || !axis || axis->size() != 1 || normal_axis(axis->front(), data->size())) return Ok{};
-  return input_error("its " + check.name_of_input(1) + " is " + std::to_string(axis->front()) +
-                     "; expected a dimension of its " + check.name_of_input(0) + ", " +
-                     to_text(*data));
-}
-
-// A reflection has what is inside, without the edge.
-Status check_pad(ShapeCheck& check) {
-  AUTOPAR_RETURN_IF_ERROR(match_all(check, {"...", "_", "#", "_"}));
-  const auto data = check.shape(0);
-  const auto pads = check.ints(1);
-  if (!data || !pads || check.shape(3) || pads->size() != 2 * data->size()) return Ok{};
-  bool reflects = false;
-  for (const auto& attribute : check.node().attribute()) {
-    reflects = reflects || (attribute.name() == "mode" && attribute.s() == "reflect");
-  }
-  for (std::size_t i = 0; i < pads->size() && reflects; ++i) {
-    const std::int64_t extent = (*data)[i % data->size()];
-    if ((*pads)[i] < std::max<std::int64_t>(extent, 1)) continue;
-    return input_error("its " + check.name_of_input(1) + " is " + to_text(*pads) +
-                       "; expected less than dimension " + std::to_string(i % data->size()) +
-                       " of its " + check.name_of_input(0) + ", " + std::to_string(extent) +
-                       ", which is reflected");
-  }
-  return Ok{};
-}
-
-// No more is written than there is room for.
-Status check_tensor_scatter(ShapeCheck& check) {
-  const auto cache = check.shape(0), update = check.shape(1);
-  if (!cache || !update || cache->size() != update->size()) return Ok{};
-  AUTOPAR_TRY(axis, axis_in_range(check, -2));
-  if ((*update)[axis] <= (*cache)[axis]) return Ok{};
-  return input_error("dimension " + std::to_string(axis) + " of its " + check.name_of_input(1) +
-                     " is " + std::to_string((*update)[axis]) + "; expected at most " +
-                     std::to_string((*cache)[axis]) + ", since its " + check.name_of_input(0) +
-                     " is " + to_text(*cache));
-}
-
-// A window that lies in the padding alone has no elements.
-Status check_pool(ShapeCheck& check) {
-  const auto kernel = ints_of(check.node(), "kernel_shape"), pads = ints_of(check.node(), "pads");
-  for (std::size_t i = 0; i < pads.size() && !kernel.empty(); ++i) {
-    if (pads[i] < kernel[i % kernel.size()]) continue;
-    return input_error("attribute 'pads' is " + to_text(pads) +
-                       "; expected less than kernel_shape " + to_text(kernel) + " everywhere");
-  }
-  return Ok{};
-}
-
-using CheckFunction = Status (*)(ShapeCheck&);
 
 // What ONNX's inference does not compare. Ops whose inputs have one pattern each need no function.
 const std::map<std::string_view, std::vector<std::string>>& patterns_of_ops() {
@@ -547,46 +278,24 @@ const std::map<std::string_view, std::vector<std::string>>& patterns_of_ops() {
   return patterns;
 }
 
-const std::map<std::string_view, CheckFunction>& checks_of_ops() {
-  static const std::map<std::string_view, CheckFunction> checks = {
-      {"AffineGrid", check_affine},
+const ShapeChecks& checks_of_ops() {
+  static const ShapeChecks checks = {
       {"Attention", check_attention},
-      {"AveragePool", check_pool},
-      {"Col2Im", check_columns},
-      {"Conv", check_conv},
-      {"ConvInteger", check_conv_integer},
-      {"ConvTranspose", check_conv_transpose},
-      {"CumProd", check_cumulative},
-      {"CumSum", check_cumulative},
-      {"DeformConv", check_deformable},
       {"DequantizeLinear", check_scales},
       {"Einsum", check_einsum},
       {"GRU", check_gru},
-      {"GatherElements", check_elements},
-      {"GatherND", check_gather_nd},
       {"Gemm", check_gemm},
       {"GroupNormalization", check_group_normalisation},
       {"LSTM", check_lstm},
       {"LayerNormalization", check_layer},
       {"LpNormalization", check_axis},
-      {"LpPool", check_pool},
       {"MatMulInteger", check_integer_product},
-      {"MaxPool", check_pool},
       {"PRelu", check_prelu},
-      {"Pad", check_pad},
-      {"QLinearConv", check_quantised_conv},
       {"QLinearMatMul", check_quantised_product},
       {"QuantizeLinear", check_scales},
       {"RMSNormalization", check_layer},
       {"RNN", check_rnn},
-      {"Reshape", check_reshape},
-      {"ReverseSequence", check_reversed},
       {"RotaryEmbedding", check_rotary},
-      {"ScatterElements", check_scatter_elements},
-      {"ScatterND", check_scatter_nd},
-      {"Split", check_split},
-      {"TensorScatter", check_tensor_scatter},
-      {"Transpose", check_transpose},
   };
   return checks;
 }
@@ -601,8 +310,11 @@ Status check_shapes(const onnx::OpSchema& schema, const onnx::NodeProto& node,
   if (const auto found = patterns_of_ops().find(node.op_type()); found != patterns_of_ops().end()) {
     return match_all(check, found->second);
   }
-  const auto found = checks_of_ops().find(node.op_type());
-  return found == checks_of_ops().end() ? Status(Ok{}) : found->second(check);
+  for (const ShapeChecks* checks : {&checks_of_ops(), &image_checks(), &indexing_checks()}) {
+    const auto found = checks->find(node.op_type());
+    if (found != checks->end()) return found->second(check);
+  }
+  return Ok{};
 }
 
 }  // namespace autopar
