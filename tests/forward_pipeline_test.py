@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tools.independent_step import SHARED, independent
-from tools.small_steps import SOURCE, called, same_files, with_cluster
+from tools.small_steps import SOURCE, called, same_files, small_model, with_cluster
 
 MODELS = SOURCE / "models"
 
@@ -184,6 +184,25 @@ def files_of_ranks(folder):
     shutil.rmtree(out / "rank00001")
     called("verify", out, code=4)
     called("run", out, code=4)
+    without_values(folder)
+
+
+def without_values(folder):
+    """Weights that are inputs of the model: they are made up until files of ranks have them."""
+    model, out = small_model(folder / "inputs.onnx", "--family", "gpt", "--layers", "2", "--sequence", "16", "--vocabulary", "64"), folder / "inputs"
+    options = ("--cluster", folder / "cluster.json", "--batch", 8, "--stages", 2, "--micro-batches", 2, "-q", "-o", out)
+    error = called("search", model, *options, "--weights", "sharded", code=4).stderr
+    assert "wte" in error or "transformer" in error, error
+    called("search", model, *options)
+    assert json.loads(called("run", out, "--json").stdout)["passed"]
+    called("verify", out)
+    draw = np.random.default_rng(0)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in onnx.load(model).graph.input if i.name != "input_ids"}
+    np.savez(folder / "given.npz", **{name: draw.standard_normal(shape).astype(np.float32) / 6 for name, shape in shapes.items()})
+    told = called("reshard-weights", "--from", folder / "given.npz", "--to", out).stdout
+    assert f"{len(shapes)} weights" in told, told
+    assert json.loads(called("run", out, "--json").stdout)["passed"]
+    called("verify", out)
 
 
 def what_stays(folder):
@@ -196,6 +215,17 @@ def what_stays(folder):
     out, _, _, _ = planned(folder, layers(folder, "even"), "--stages", 2, "--micro-batches", 2)
     told = called("export", out, "--as", "megatron", "--model", folder / "even.onnx", "--cluster", folder / "cluster.json")
     assert "not priced: templates of several micro-batches or stages" in told.stdout + told.stderr, (told.stdout, told.stderr)
+    # Another plan's strategy stays, and the whole step of an earlier plan is not taken for the model.
+    other = folder / "of_another"
+    shutil.copytree(out, other)
+    before = (other / "strategy.json").read_bytes()
+    error = called("export", out, "--as", "mindspore", "-o", other / "settings.py", code=4).stderr
+    assert str(other / "strategy.json") in error and (other / "strategy.json").read_bytes() == before, error
+    stale = folder / "stale"
+    for options in (("--train", "--loss", "sum"), ("--stages", 2, "--micro-batches", 2)):
+        called("search", folder / "even.onnx", "--cluster", folder / "cluster.json", *options, "-q", "-o", stale)
+    assert (stale / "train.onnx").exists() and json.loads(called("run", stale, "--json").stdout)["passed"]
+    called("verify", stale)
     # The chunks of a stage are there one at a time but for what they store.
     chunks = planned(folder, layers(folder, "even"), "--stages", 2, "--micro-batches", 4, "--schedule", "interleaved", "--searcher", "replicate")[1]
     stored, beside = 2 * 32 * 32 * 4, 10 * 8 * 128
@@ -239,13 +269,38 @@ def refused(folder):
     told(4, "forward.csv", "no backward passes", options=("--stages", 2, "--micro-batches", 2, "--train", "--loss", "sum", "--schedule", folder / "forward.csv"))
     (folder / "short.csv").write_text("0F0,0F1\n1F1\n")
     told(4, "short.csv", "1F0 stands nowhere", options=("--stages", 2, "--micro-batches", 2, "--schedule", folder / "short.csv"))
+    for count in (1, "auto"):
+        told(4, "cannot be cut into 4 chunks", model=shaped(folder, "shared"), options=("--stages", 4, "--micro-batches", count))
+    out, _, _, _ = planned(folder, model, "--stages", 2, "--micro-batches", 2)
+    error = called("run", out / "plan.c0.F.onnx", code=2).stderr
+    assert "program of the step" in error and str(out) in error, error
+
+
+def forms_without_pins(folder):
+    """A pin that some forms cannot keep leaves these out, and no other."""
+    model, pins = layers(folder, "pinned"), folder / "of_four.json"
+
+    def pinned(split, *options, code=0):
+        pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"mm2": {"in_strategy": [split, [1, 1]]}}}))
+        return called("search", model, "--cluster", folder / "cluster.json", *options, "--pin", pins, "-o", folder / "pinned", code=code)
+
+    for options in ([], ["--train", "--loss", "sum"]):
+        # In eight passes of a sample, and on two devices, there are no four parts.
+        done = pinned([4, 1], "--stages", "auto", "--micro-batches", "auto", *options)
+        ops = json.loads((folder / "pinned" / "strategy.json").read_text())["ops"]
+        assert ops["mm2"]["in_strategy"][0] == [4, 1] and "cannot be" in done.stderr, (ops["mm2"], done.stderr)
+        pinned([4, 1], "--micro-batches", "auto", *options)
+        pinned([4, 1], "--micro-batches", 8, *options, code=4)
+        for asked in (["--stages", "auto"], []):
+            error = pinned([3, 1], *asked, "--micro-batches", "auto", *options, code=4).stderr
+            assert "mm2" in error and "3" in error, error
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         with_cluster(folder)
-        for part in (executed, with_passes_as_reference, times_and_memory, files_of_ranks, what_stays, bound_of_all_cuts, refused):
+        for part in (executed, with_passes_as_reference, times_and_memory, files_of_ranks, what_stays, bound_of_all_cuts, refused, forms_without_pins):
             part(folder)
     print("pipelines of models that are not trained passed")
 

@@ -33,6 +33,7 @@ struct OpPin {
   std::optional<std::map<std::string, std::string>> assignment;
   std::optional<std::vector<std::vector<std::int64_t>>> in_strategy;
   std::optional<std::vector<std::vector<std::int64_t>>> out_strategy;
+  bool operator==(const OpPin&) const = default;
 };
 // How a tensor lies; what is empty is free.
 struct ValuePin {
@@ -48,6 +49,7 @@ struct ValuePin {
   std::string kept_spec = {};
   std::string backward_hub_spec = {};
   std::string update_hub_spec = {};
+  bool operator==(const ValuePin&) const = default;
 };
 struct Pins {
   std::map<std::string, OpPin> ops;        // by op name

@@ -106,6 +106,11 @@ Status check_apart(const PlanOptions& options) {
 
 }  // namespace
 
+bool is_strategy_file(const std::string& path) {
+  const auto text = read_file(path);
+  return text && has_format(head_of(*text), "autopar-strategy");
+}
+
 void keep_plan_in(const std::string& folder) {
   std::error_code failed;
   for (fs::directory_iterator at(folder.empty() ? "." : folder, failed), none;

@@ -19,6 +19,9 @@ Status check_places(const PlanOptions& options);
 // of pins, a strategy or a schedule.
 Status check_reads_stay(const PlanOptions& options);
 
+// Whether the file is a plan's strategy.
+bool is_strategy_file(const std::string& path);
+
 // The files of a plan in a folder, programs, documents and those of its ranks, stay as they are.
 void keep_plan_in(const std::string& folder);
 

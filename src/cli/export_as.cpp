@@ -161,6 +161,12 @@ Status write_files(const Said& said, const std::string& path, const std::string&
       return input_error(path + ": MindSpore's strategy file would take the place of the plan's " +
                          said.plan.path + "; try -o with another folder");
     }
+    if (is_strategy_file(beside)) {
+      return input_error(path +
+                         ": MindSpore's strategy file would take the place of that of the "
+                         "plan that lies there, " +
+                         beside + "; try -o with another folder");
+    }
     AUTOPAR_RETURN_IF_ERROR(write_file(files, beside, said.saying.strategy));
   }
   return files.keep();

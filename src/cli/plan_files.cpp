@@ -163,7 +163,7 @@ std::vector<std::string> data_names(const Graph& graph) {
   std::vector<std::string> names;
   for (ValueId input : graph.inputs) {
     const Value& value = graph.value(input);
-    if (!value.has_data()) names.push_back(value.name);
+    if (value.kind == ValueKind::kInput) names.push_back(value.name);
   }
   return names;
 }

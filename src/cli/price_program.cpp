@@ -187,8 +187,11 @@ Sums sums_of(const ProgramPrice& price, std::size_t file) {
   return sums;
 }
 
-std::string stage_text(const PlanFile& file) {
-  return file.metadata.ranks.empty() ? "" : "stage " + std::to_string(file.metadata.stage) + " ";
+// By hand programs may say their ranks alone; then they are numbered as they are read.
+std::string stage_text(const std::vector<PlanFile>& files, std::size_t f) {
+  const PlanMetadata& metadata = files[f].metadata;
+  if (metadata.ranks.empty()) return "";
+  return "stage " + (metadata.stage < 0 ? std::to_string(f) : std::to_string(metadata.stage)) + " ";
 }
 
 }  // namespace
@@ -207,7 +210,7 @@ std::string price_table(const std::vector<PlanFile>& files, const ProgramPrice& 
   for (const ProgramTerm& term : price.terms) {
     const Op& op = files[term.file].plan.program.op(term.op);
     const auto found = what.find({term.file, term.op});
-    table.rows.push_back({stage_text(files[term.file]) + op.name,
+    table.rows.push_back({stage_text(files, term.file) + op.name,
                           found == what.end() ? op.type : found->second, term.tiers,
                           format_seconds(term.seconds),
                           term.sent_bytes > 0 ? format_bytes(term.sent_bytes) : ""});
@@ -215,7 +218,7 @@ std::string price_table(const std::vector<PlanFile>& files, const ProgramPrice& 
   std::string text = to_text(table);
   for (std::size_t f = 0; f < files.size(); ++f) {
     const Sums sums = sums_of(price, f);
-    text += "\n  " + stage_text(files[f]) + "on a rank: " + format_seconds(sums.compute) +
+    text += "\n  " + stage_text(files, f) + "on a rank: " + format_seconds(sums.compute) +
             " compute, " + format_seconds(sums.communication) + " communication (" +
             format_bytes(sums.sent) + " sent), " +
             format_bytes(static_cast<double>(price.memory[f].total)) + " of memory";

@@ -125,7 +125,7 @@ Status add_reference(const RunOptions& options, const std::vector<PlanFile>& fil
     return add_model(options, options.model, files, import, request);
   }
   if (request.step->reference == StepReference::kWholeBatch) {
-    return add_model(options, whole_step_in(folder), files, import, request);
+    return add_model(options, whole_step_in(folder, files.front()), files, import, request);
   }
   AUTOPAR_TRY(passes, passes_of(folder, *request.step, dims));
   logging::debug("compared with {} unsharded passes, one for each micro-batch",

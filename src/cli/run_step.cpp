@@ -16,7 +16,8 @@ std::string step_folder_of(const std::string& path) {
   return is_step_folder(folder) ? folder : "";
 }
 
-std::string whole_step_in(const std::string& folder) {
+std::string whole_step_in(const std::string& folder, const PlanFile& program) {
+  if (program.metadata.data) return "";
   const fs::path path = fs::path(folder) / "train.onnx";
   std::error_code ignored;
   return fs::exists(path, ignored) ? path.string() : "";

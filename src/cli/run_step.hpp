@@ -14,8 +14,9 @@ namespace autopar::cli {
 // The folder of a step, given as such or by its step.json; empty: it is none.
 std::string step_folder_of(const std::string& path);
 
-// The unsharded whole-batch step beside step.json; empty: it is not there.
-std::string whole_step_in(const std::string& folder);
+// The unsharded whole-batch step beside step.json, of whose programs `program` is one; empty: it is
+// not there, or the model is not trained, so that such a file is of another plan.
+std::string whole_step_in(const std::string& folder, const PlanFile& program);
 
 // The unsharded passes beside step.json, `train.<phase>.onnx`, as a step of one rank.
 struct StepPasses {

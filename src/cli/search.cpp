@@ -100,6 +100,11 @@ Status check_pinned_stages(const StrategyFile& file, PlanOptions& options) {
   int stages = 0;
   for (const auto& [op, stage] : file.stage_of_ops) stages = std::max(stages, stage + 1);
   const std::string asked = std::to_string(stages);
+  if (stages > 0 && !options.cuts.empty()) {
+    return usage_error(file.path +
+                       ": pipeline_stage of its ops and --cuts both say where chunks begin; leave "
+                       "out one of them");
+  }
   if (stages == 0 || options.stages == asked) return Ok{};
   if (options.stages == "auto" && stages > 1) {
     options.stages = asked;
@@ -180,11 +185,13 @@ class AskedSteps {
   std::optional<Error> error_;
 };
 
-// An op that no step has is pinned nowhere.
-Status check_pinned_ops(const StrategyFile& pins, const std::vector<StagedStep>& steps) {
+// An op or tensor that no step has is pinned nowhere.
+Status check_pinned_names(const StrategyFile& pins, const std::vector<StagedStep>& steps) {
   Status known = Ok{};
   for (const StagedStep& step : steps) {
-    known = check_op_names(pins, step.inputs->model, step.inputs->model.graph);
+    const Graph& graph = step.inputs->model.graph;
+    known = check_op_names(pins, step.inputs->model, graph);
+    if (known) known = check_tensor_names(pins, graph);
     if (known) return known;
   }
   return known;
@@ -192,11 +199,15 @@ Status check_pinned_ops(const StrategyFile& pins, const std::vector<StagedStep>&
 
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
-                       const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                       const PlanOptions& options, std::optional<StrategyFile> pins,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
-  if (pins) AUTOPAR_RETURN_IF_ERROR(check_pinned_ops(*pins, steps));
+  if (pins) {
+    const ImportedModel& model = steps.front().inputs->model;
+    AUTOPAR_RETURN_IF_ERROR(name_as_imported(model, model.graph, *pins));
+    AUTOPAR_RETURN_IF_ERROR(check_pinned_names(*pins, steps));
+  }
   AUTOPAR_TRY(plan, plan_stages(steps, pins, common, begin, clock));
   if (plan.pipeline) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));
@@ -306,13 +317,14 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "Loss, backward pass and update are added as `grad` does, and the step is written "
                "beside the plan as train.onnx.");
   app.option_defaults()->group(group::kTraining);
-  app.add_option("--stages", options->stages,
-                 "a pipeline of so many stages, each on its part of the cluster (default 1); auto\n"
-                 "The step is cut between ops where little crosses, so that stages have like work; "
-                 "each is planned on its own devices, with what its micro-batches in flight keep. "
-                 "Without --train the batch goes through the stages once, in micro-batches. "
-                 "`auto`: one stage, and every number that divides the cluster; the fastest is "
-                 "taken.")
+  app.add_option(
+         "--stages", options->stages,
+         "a pipeline of so many stages, each on its part of the cluster (default 1); auto\n"
+         "The step is cut between ops where little crosses, so that stages have like work; "
+         "each is planned on its own devices, with what its micro-batches in flight keep. "
+         "Without --train the batch goes through the stages once, in micro-batches. "
+         "`auto`: one stage, and every number that divides the cluster's tiers, the outermost "
+         "first; the fastest is taken.")
       ->type_name("NUMBER");
   app.add_option("--chunks", options->chunks,
                  "of a pipeline: chunks of the model per stage, a number or auto (default)\n"

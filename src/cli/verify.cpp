@@ -17,6 +17,7 @@
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 #include "cli/show_step.hpp"
+#include "cli/weights_from.hpp"
 #include "planning/logging.hpp"
 #include "support/counted.hpp"
 #include "weights/step_weights.hpp"
@@ -135,7 +136,8 @@ std::optional<Check> rank_files_check(const Step& step, const std::vector<PlanFi
   for (const PlanFile& file : files) plans.push_back(&file.plan);
   const auto layout = step_layout(step, plans, files.front().metadata, files.front().path);
   if (!layout) return Check{"ranks", Verdict::kWrong, layout.error().message};
-  if (!has_rank_files(folder) && layout->not_trained().empty()) return std::nullopt;
+  const bool may_lack = layout->not_trained().empty() || are_made_up(files.front(), folder);
+  if (!has_rank_files(folder) && may_lack) return std::nullopt;
   const auto stored = stored_in_step(*layout, folder);
   if (!stored) return Check{"ranks", Verdict::kWrong, stored.error().message};
   return Check{"ranks", Verdict::kProven,
@@ -173,7 +175,7 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
                            : values.error().message});
   const auto ranks = rank_files_check(*step, *files, folder);
   if (ranks) checks.push_back(*ranks);
-  const std::string whole = model.empty() ? whole_step_in(folder) : model;
+  const std::string whole = model.empty() ? whole_step_in(folder, files->front()) : model;
   check_origin(files->front(), whole, checks);
   return checks;
 }

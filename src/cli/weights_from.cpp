@@ -109,13 +109,17 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
       tells, request);
 }
 
+bool are_made_up(const PlanFile& program, const std::string& folder) {
+  return program.metadata.data && !program.metadata.sharded() && !has_rank_files(folder);
+}
+
 Status feed_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,
                         RunRequest& request) {
   std::vector<const Plan*> plans;
   for (const PlanFile& file : files) plans.push_back(&file.plan);
   AUTOPAR_TRY(layout, step_layout(*request.step, plans, files[0].metadata, files[0].path));
   const std::vector<std::string> names = layout.not_trained();
-  if (names.empty()) return Ok{};
+  if (names.empty() || are_made_up(files[0], folder)) return Ok{};
   AUTOPAR_TRY(opened, GivenWeights::open(folder));
   const auto given = std::make_shared<const GivenWeights>(std::move(opened));
   return read_first(

@@ -20,6 +20,10 @@ Result<TrainingRoles> roles_of(const std::vector<PlanFile>& files, const std::st
 Status add_weights_from(const std::string& path, const std::vector<PlanFile>& files, bool tells,
                         RunRequest& request);
 
+// Whether weights of a step that is not trained, which its programs read as inputs, have no values
+// in its folder, as the model had none: `run` makes some up.
+bool are_made_up(const PlanFile& program, const std::string& folder);
+
 // The same of what the step in `folder` does not train and its programs read as inputs: as the
 // files of its ranks have it, whatever else is given, since the unsharded step has it, too.
 Status feed_not_trained(const std::string& folder, const std::vector<PlanFile>& files, bool tells,

@@ -317,8 +317,13 @@ class Forms {
     tried_.push_back({form->inputs->model.graph.passes, to_text(levels_of(*form->inputs)),
                       found ? outcome->cost.time() : 0, best_.has_value(), true});
     clock_.end("other searching");
-    if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
-    if (best_) take_bound(*best_, outcome ? outcome->lower_bound : bound_of(findings));
+    // Of the meshes that this needs none may keep the pins.
+    const bool is_of_pins = !outcome && pins_ && outcome.error().code == ErrorCode::kInput;
+    if (!outcome && !is_of_pins && outcome.error().code != ErrorCode::kInfeasible) {
+      return outcome.error();
+    }
+    if (best_ && !is_of_pins)
+      take_bound(*best_, outcome ? outcome->lower_bound : bound_of(findings));
     if (!found) return Ok{};
     if (best_) take_trials(best_->outcome, *outcome);
     request.solve.cutoff = kInfinity;

@@ -85,10 +85,12 @@ void pin_repeats(const Inputs& inputs, Pins& pins) {
 }  // namespace
 
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
-  if (!request.mesh) {
-    AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
-    request.mesh = std::move(mesh);
+  AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
+  if (request.mesh && mesh && request.mesh->sizes() != mesh->sizes()) {
+    return input_error(file.path + ": mesh " + to_text(*mesh) + ": --mesh asks for " +
+                       to_text(*request.mesh) + "; leave out one of them");
   }
+  if (mesh) request.mesh = std::move(mesh);
   const Graph& graph = inputs.model.graph;
   std::map<std::string, OpId> op_of;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {

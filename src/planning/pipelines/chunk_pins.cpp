@@ -36,7 +36,32 @@ void drop_unread(const Reading& reading, ValuePin& pin) {
   pin.kept_spec.clear();
 }
 
+// What a map says of two names: the same, or nothing of both.
+template <class Said>
+bool says_alike(const std::map<std::string, Said>& said, const std::string& a,
+                const std::string& b) {
+  const auto of_a = said.find(a), of_b = said.find(b);
+  if (of_a == said.end() || of_b == said.end()) return of_a == of_b;
+  return of_a->second == of_b->second;
+}
+
 }  // namespace
+
+bool are_pinned_alike(const StrategyFile& step, const Graph& a, const Graph& b,
+                      const std::vector<ValueId>& values) {
+  const Pins& pins = step.pins;
+  if (pins.ops.empty() && pins.values.empty()) return true;
+  for (std::size_t o = 0; o < a.ops.size(); ++o) {
+    if (!says_alike(pins.ops, a.ops[o].name, b.ops[o].name)) return false;
+  }
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const bool is_known = values[v].valid();
+    if (is_known && !says_alike(pins.values, a.values[v].name, b.value(values[v]).name)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 StrategyFile pins_of_part(const StrategyFile& step, const Graph& part) {
   std::set<std::string> ops, values;

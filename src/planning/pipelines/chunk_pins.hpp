@@ -9,4 +9,9 @@ namespace autopar {
 // how others do is asked of the parts that these are in.
 StrategyFile pins_of_part(const StrategyFile& step, const Graph& part);
 
+// Whether the pins ask the same of two graphs that are alike but for names: of the ops by their
+// places, of the values by `values` (same_values).
+bool are_pinned_alike(const StrategyFile& step, const Graph& a, const Graph& b,
+                      const std::vector<ValueId>& values);
+
 }  // namespace autopar

@@ -142,7 +142,7 @@ std::string ChunkPlans::mesh_of(const Planned& planned) {
 }
 
 bool ChunkPlans::are_alike(const AskedChunk& known, const std::string& mesh,
-                           const AskedChunk& asked) {
+                           const AskedChunk& asked) const {
   const Graph& graph = asked.inputs->model.graph;
   const Graph& other = known.inputs->model.graph;
   // With others in flight it may have room for a faster plan.
@@ -150,9 +150,10 @@ bool ChunkPlans::are_alike(const AskedChunk& known, const std::string& mesh,
       asked.hint.parts && !asked.hint.is_fastest && other.in_flight != graph.in_flight;
   // Of one micro-batch at a time ops are repeated otherwise (recompute.hpp).
   const bool is_other = (other.in_flight > 1) != (graph.in_flight > 1);
-  return !is_own && !is_other && (asked.mesh.empty() || asked.mesh == mesh) &&
-         known.beside == asked.beside && known.hint.ends == asked.hint.ends &&
-         same_values(other, graph);
+  if (is_own || is_other || (!asked.mesh.empty() && asked.mesh != mesh)) return false;
+  if (known.beside != asked.beside || known.hint.ends != asked.hint.ends) return false;
+  const auto values = same_values(other, graph);
+  return values && (!search_.pins || are_pinned_alike(*search_.pins, other, graph, *values));
 }
 
 bool ChunkPlans::is_new_of_parts(const AskedChunk& asked) const {

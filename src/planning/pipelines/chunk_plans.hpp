@@ -114,7 +114,7 @@ class ChunkPlans {
   // Of a cut before.
   static void keep_layouts_alone(Known& known);
   // Whether the plan of one of them is that of the other but for names, on that mesh.
-  static bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked);
+  bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked) const;
   Status plan(AskedChunk asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(AskedChunk& asked);
   // Whether it is made of plans of its units first.

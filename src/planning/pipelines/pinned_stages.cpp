@@ -5,6 +5,7 @@
 #include <set>
 
 #include "autopar/pattern.hpp"
+#include "search/pins.hpp"
 
 namespace autopar {
 
@@ -25,6 +26,16 @@ std::map<std::string, std::vector<std::string>> names_of_ops(const ImportedModel
   return names;
 }
 
+// What is made when a chunk is planned: repeated ops, those that hand on hubs, and their values.
+bool comes_with_chunks(const std::string& name) {
+  return name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
+}
+
+std::string nearest_of(const std::string& name, const std::set<std::string>& known) {
+  const std::string near = nearest_name(name, {known.begin(), known.end()});
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
+}
+
 }  // namespace
 
 std::string why_absent(const ImportedModel& model, const std::string& name) {
@@ -38,10 +49,47 @@ Status check_op_names(const StrategyFile& file, const ImportedModel& model, cons
   std::set<std::string> known;
   for (const Op& op : step.ops) known.insert(op.name);
   for (const auto& [name, pin] : file.pins.ops) {
-    const bool is_made =
-        name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
-    if (is_made || model.ops_of_user_op->count(name) != 0 || known.count(name) != 0) continue;
-    return input_error(file.path + ": op '" + name + "': the step has no op of that name");
+    if (comes_with_chunks(name) || known.count(name) != 0) continue;
+    if (model.ops_of_user_op->count(name) != 0) continue;
+    return input_error(file.path + ": op '" + name + "': the step has no op of that name" +
+                       nearest_of(name, known));
+  }
+  return Ok{};
+}
+
+Status name_as_imported(const ImportedModel& model, const Graph& step, StrategyFile& file) {
+  std::set<std::string> known;
+  for (const Op& op : step.ops) known.insert(op.name);
+  for (const auto& [user, ops] : *model.ops_of_user_op) {
+    const auto pin = file.pins.ops.find(user);
+    if (pin == file.pins.ops.end() || known.count(user) != 0) continue;
+    if (ops.size() != 1) {
+      std::string list;
+      for (const std::string& op : ops) list += (list.empty() ? "'" : ", '") + op + "'";
+      return input_error(file.path + ": op '" + user + "' " +
+                         (ops.empty()
+                              ? "was folded into a constant or removed at import; it cannot "
+                                "be split"
+                              : "became several at import; pin these: " + list));
+    }
+    auto own = file.pins.ops.extract(pin);
+    own.key() = ops.front();
+    file.pins.ops.insert(std::move(own));
+    auto type = file.op_types.extract(user);
+    if (type.empty()) continue;
+    type.key() = ops.front();
+    file.op_types.insert(std::move(type));
+  }
+  return Ok{};
+}
+
+Status check_tensor_names(const StrategyFile& file, const Graph& step) {
+  std::set<std::string> known;
+  for (const Value& value : step.values) known.insert(value.name);
+  for (const auto& [name, pin] : file.pins.values) {
+    if (comes_with_chunks(name) || known.count(name) != 0) continue;
+    return input_error(file.path + ": tensor '" + name + "': the step has no tensor of that name" +
+                       nearest_of(name, known));
   }
   return Ok{};
 }

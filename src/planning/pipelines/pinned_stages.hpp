@@ -14,9 +14,14 @@ namespace autopar {
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
                                        const Graph& step);
 
-// Errors (kInput): an op that is pinned, and the step does not have. Repeated ops and those that
-// hand on hubs come with the chunks.
+// Errors (kInput): an op that is pinned, and the step does not have, with the nearest name.
+// Repeated ops and those that hand on hubs come with the chunks.
 Status check_op_names(const StrategyFile& file, const ImportedModel& model, const Graph& step);
+// Names pinned ops of the user as the ops that import made of them are named: chunks have these.
+// Errors (kInput): import made none of it, or several.
+Status name_as_imported(const ImportedModel& model, const Graph& step, StrategyFile& file);
+// As check_op_names(), of tensors.
+Status check_tensor_names(const StrategyFile& file, const Graph& step);
 
 // Of an op that the forward pass does not have, why not.
 std::string why_absent(const ImportedModel& model, const std::string& name);

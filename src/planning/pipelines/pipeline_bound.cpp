@@ -135,6 +135,24 @@ Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const Pipelin
       end, ends);
 }
 
+Seconds PipelineBounds::of_even_chunks(const PipelineSchedule& schedule,
+                                       const Cluster& stage) const {
+  std::size_t actions = 0;
+  for (const StepLine& line : schedule.lines) actions += line.size();
+  if (actions > tuning::outer::kMostEvenActions) return 0;
+  const CutPlaces& places = places_of(schedule, nullptr);
+  const Parts parts = places.parts(stage);
+  const auto chunks = static_cast<double>(schedule.stage_of_chunk.size());
+  ChunkCost cost;
+  cost.steady.forward = parts.forward(0, places.end()) / chunks;
+  cost.steady.backward = parts.backward(0, places.end()) / chunks;
+  cost.steady.input_gradients = parts.inputs(0, places.end()) / chunks;
+  cost.steady.weight_gradients = cost.steady.backward - cost.steady.input_gradients;
+  const auto times = simulate_schedule(
+      schedule, std::vector<ChunkCost>(schedule.stage_of_chunk.size(), std::move(cost)));
+  return times ? times->makespan : 0;
+}
+
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) const {
   return bound_of(nullptr, schedule, stage, cuts, {});

@@ -80,6 +80,9 @@ class PipelineBounds {
   // The same of compute alone, without a search.
   Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                      const std::vector<OpId>* cuts) const;
+  // What it takes by compute alone where all chunks take alike long; 0: the schedule has too many
+  // actions for that to be worth while.
+  Seconds of_even_chunks(const PipelineSchedule& schedule, const Cluster& stage) const;
   // Of plans without stages.
   Result<Seconds> of_single(const Cluster& cluster, BoundOf of = BoundOf::kAllUnits);
   // How a chunk is planned first that begins behind so many units and has so many, with so much in

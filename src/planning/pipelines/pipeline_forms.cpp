@@ -258,7 +258,14 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
       if (!has_backward_pass(inputs.model.graph) && !is_of_forward(any)) continue;
       const bool has_any = any == ScheduleKind::kInterleaved;
       const std::int64_t least = least_chunks(any);
-      for (std::int64_t v = least; v <= (has_any ? tuning::forms::kMostChunks : least); v *= 2) {
+      std::vector<std::int64_t> numbers;
+      if (has_any && chunks > 0) {
+        numbers = {chunks};
+      } else {
+        const std::int64_t most = has_any ? tuning::forms::kMostChunks : least;
+        for (std::int64_t v = least; v <= most; v *= 2) numbers.push_back(v);
+      }
+      for (const std::int64_t v : numbers) {
         if (chunks > 0 && v != chunks) continue;
         const bool exists = verify_shape(any, {count, v, micro_batches}).ok();
         if (exists) forms.push_back({count, v, name_of(any)});

@@ -22,7 +22,6 @@ namespace {
 
 using tuning::outer::kFormsAtOnce;
 using tuning::outer::kPerDoubling;
-using tuning::outer::kPerDoublingUnknown;
 using tuning::outer::kUnlikely;
 
 // More than any plan takes.
@@ -88,8 +87,7 @@ class Pipelines {
     bool is_refused = false;
     std::pair<bool, Seconds> rank() const {
       const auto chunks = static_cast<double>(form.schedule.stage_of_chunk.size());
-      const double per_doubling = form.is_estimated ? kPerDoubling : kPerDoublingUnknown;
-      return {form.has_no_units, form.likely() * (1 + per_doubling * std::log2(chunks + 1))};
+      return {form.has_no_units, form.likely() * (1 + kPerDoubling * std::log2(chunks + 1))};
     }
     // What is known of units, each step has by the size of the stages.
     auto size() const { return std::pair(step, form.form.stages); }

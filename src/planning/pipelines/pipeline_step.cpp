@@ -110,6 +110,10 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {
 void PipelineStep::bound_by_compute(FormCandidate& candidate) const {
   if (candidate.form.stages == 1) return;
   candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
+  // Of small steps estimates cost little.
+  if (is_small() || candidate.bound <= 0) return;
+  const Seconds even = bounds_.of_even_chunks(candidate.schedule, candidate.stage);
+  candidate.waits = std::max(1.0, even / candidate.bound);
 }
 
 // First the usual ones alone, as that rules out most forms.

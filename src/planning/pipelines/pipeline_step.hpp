@@ -22,7 +22,10 @@ struct FormCandidate {
   Seconds guess = 0;          // by estimates of others, until there is one; 0: not far from these
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
   double slower = 1;          // than its units say, by what plans of others tell
-  Seconds likely() const { return std::max(bound, is_estimated ? estimate * slower : guess); }
+  double waits = 1;           // how much above its bound it is where chunks take alike long
+  Seconds likely() const {
+    return std::max(bound, is_estimated ? estimate * slower : std::max(guess, bound * waits));
+  }
   bool is_ready() const { return is_searched && is_estimated; }  // to be planned
 };
 

@@ -67,10 +67,9 @@ inline constexpr std::size_t kFormsAtOnce = 2;
 // units, one of 16 chunks 1 % more. With 0.1 % for each chunk 405B on 16,384 devices was planned in
 // 8 stages of 2 chunks before 16 of 4: 20 CPU seconds more for the same plan.
 inline constexpr double kPerDoubling = 3e-3;
-// The same before units are planned: bounds of more chunks are further below plans. Chosen so that
-// 405B on 1,024 H100 looks at 8 stages before 64 of 4 chunks, whose bound is 2 % lower and whose
-// units take 8 times as long: with what is then known of others 12 s less than with 0.3 %.
-inline constexpr double kPerDoublingUnknown = 1.5e-2;
+// Schedules of more actions are not simulated with chunks that take alike long, before anything is
+// known of units: a simulated action takes 0.2 us, and there may be some forty forms.
+inline constexpr std::size_t kMostEvenActions = 200'000;
 // A limit binds where a plan takes more than this part of it. Chosen: what takes less has room for
 // any cut.
 inline constexpr double kBinding = 0.5;

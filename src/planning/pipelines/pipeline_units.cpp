@@ -17,8 +17,8 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
   {
     const std::scoped_lock lock(mutex_);
     if (!is_divided_) {
-      AUTOPAR_TRY(units,
-                  units_of(step_, unit_cuts_, search_.options.updates, tuning::units::kMostKinds));
+      AUTOPAR_TRY(units, units_of(step_, unit_cuts_, search_.options.updates,
+                                  tuning::units::kMostKinds, search_.pins));
       units_ = std::move(units);
       AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
       room_ = room;

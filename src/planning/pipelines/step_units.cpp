@@ -4,6 +4,7 @@
 #include <map>
 
 #include "autopar/strategy.hpp"
+#include "planning/pipelines/chunk_pins.hpp"
 
 namespace autopar {
 
@@ -78,7 +79,8 @@ std::optional<StepUnits::Place> place_of(const std::map<std::string, StepUnits::
 }
 
 Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
-                           const std::string& updates, std::size_t most_kinds) {
+                           const std::string& updates, std::size_t most_kinds,
+                           const std::optional<StrategyFile>& pins) {
   StepUnits units;
   units.cuts = cuts;
   if (units.cuts.empty()) return units;
@@ -87,7 +89,9 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   for (std::size_t u = 0; u < chunks.chunks.size(); ++u) {
     const Graph& graph = chunks.chunks[u].graph;
     const auto same = std::find_if(first.begin(), first.end(), [&](std::size_t f) {
-      return same_values(chunks.chunks[f].graph, graph).has_value();
+      const Graph& known = chunks.chunks[f].graph;
+      const auto values = same_values(known, graph);
+      return values && (!pins || are_pinned_alike(*pins, known, graph, *values));
     });
     const auto kind = static_cast<std::size_t>(same - first.begin());
     if (kind == first.size()) {

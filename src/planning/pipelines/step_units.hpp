@@ -46,8 +46,10 @@ std::optional<StepUnits::Place> place_of(const std::map<std::string, StepUnits::
                                          const std::string& name);
 
 // `cuts`: where no kernel has ops on both sides (like_cuts). Without kinds: there are no cuts, or
-// more kinds than `most_kinds`. `step`: with kernels. Errors: of cutting it.
+// more kinds than `most_kinds`. `step`: with kernels. `pins`: what they ask of two units of a kind
+// is the same. Errors: of cutting it.
 Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
-                           const std::string& updates, std::size_t most_kinds);
+                           const std::string& updates, std::size_t most_kinds,
+                           const std::optional<StrategyFile>& pins = {});
 
 }  // namespace autopar

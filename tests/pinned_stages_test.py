@@ -1,0 +1,67 @@
+"""Pins beside --stages: kept in the layer that has them, with a bound that holds, or refused by name; meshes that cannot keep them are passed over."""
+import json
+import pathlib
+import tempfile
+
+from tools.small_steps import called, small_model, with_cluster
+
+TRAINED = ["--train", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 4]
+
+
+class Step:
+    def __init__(self, folder):
+        self.folder = folder
+        self.cluster = with_cluster(folder)
+        self.model = small_model(folder / "gpt.onnx", "--family", "gpt", "--layers", "8", "--sequence", "32", "--vocabulary", "64")
+
+    def searched(self, pins, *options, code=0):
+        path = self.folder / "pins.json"
+        path.write_text(json.dumps({"format": "autopar-strategy", "version": 1, **pins}))
+        out = self.folder / "out"
+        done = called("search", self.model, "--cluster", self.cluster, *TRAINED, "--stages", 2, *options, "--pin", path, "-q", "-o", out, code=code)
+        return done.stderr if code else (json.loads((out / "strategy.json").read_text()), json.loads((out / "report.json").read_text()))
+
+
+def kept_in_their_layer(step):
+    """Layers are alike but for a pin: what it costs is counted once, and nothing else has it."""
+    whole = {"in_strategy": [[1, 1, 1], [1, 1]]}
+    for schedule in (["--schedule", "1f1b"], ["--schedule", "interleaved", "--chunks", 2]):
+        for layer in (0, 3, 7):
+            strategy, report = step.searched({"ops": {f"h.{layer}.mlp.c_fc": whole}}, *schedule)
+            pinned = [name for name in range(8) if strategy["ops"][f"h.{name}.mlp.c_fc"]["in_strategy"] == whole["in_strategy"]]
+            assert pinned == [layer], (layer, pinned)
+            cost = report["cost"]
+            assert cost["lower_bound_seconds"] <= cost["seconds"], (layer, schedule, cost)
+
+
+def on_some_meshes(step):
+    """An axis that one of the meshes has."""
+    for tensor, pin in (("h.1.ln_1_out", "hub_spec"), ("h.1.ln_1_out", "kept_spec"), ("h.1.mlp.residual_out", "spec")):
+        strategy, _ = step.searched({"tensors": {tensor: {pin: "[{},{inner},{}]"}}})
+        found = strategy["tensors"][tensor]
+        kept = found.get("kept_spec", found.get("hub_spec", found["spec"])) if pin == "kept_spec" else found.get(pin, found["spec"])
+        assert kept == "[{},{inner},{}]", (tensor, pin, found)
+
+
+def refused(step):
+    error = step.searched({"tensors": {"h.1.ln_1_outt": {"spec": "[{},{},{}]"}}}, code=4)
+    assert "pins.json" in error and "did you mean 'h.1.ln_1_out'" in error, error
+    error = step.searched({"ops": {"h.1.mlp.c_fcc": {"in_strategy": [[1, 1, 1], [1, 1]]}}}, code=4)
+    assert "did you mean 'h.1.mlp.c_fc'" in error, error
+    error = step.searched({"ops": {"h.3.*": {"pipeline_stage": 1}}}, "--cuts", "h.4.ln_1", code=2)
+    assert "pipeline_stage" in error and "--cuts" in error, error
+    axes = [{"name": "a", "size": 2}, {"name": "b", "size": 2}]
+    (step.folder / "meshed.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": axes, "ops": {}}))
+    error = called("search", step.model, "--cluster", step.cluster, "--batch", 16, "--mesh", 4, "--pin", step.folder / "meshed.json", "-o", step.folder / "none", code=4).stderr
+    assert "mesh 2x2" in error and "--mesh asks for 4" in error, error
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        step = Step(pathlib.Path(name))
+        for part in (kept_in_their_layer, on_some_meshes, refused):
+            part(step)
+    print("pins of pipelines passed")
+
+
+main()
