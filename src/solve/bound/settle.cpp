@@ -4,6 +4,18 @@
 #include <utility>
 
 namespace autopar::solver {
+namespace {
+
+// Per edge that is left, as a dual of single nodes counts them: its number in the fold.
+std::vector<int> edges_left(const Network& net, const Fold& like) {
+  std::vector<int> result;
+  for (std::size_t e = 0; e < net.edges.size(); ++e) {
+    if (!net.edges[e].gone) result.push_back(like.edge_of[e]);
+  }
+  return result;
+}
+
+}  // namespace
 
 double settle_folded(const Network& net, Dual& dual, const double& cutoff, Budget& budget,
                      const std::function<void(std::vector<int>)>& look) {
@@ -16,7 +28,7 @@ double settle_folded(const Network& net, Dual& dual, const double& cutoff, Budge
   const auto favoured = [&] { look(unfold(like, folded.decode_and_improve())); };
   settle(folded, effort::settle::kFolded, cutoff, false, budget,
          look == nullptr ? nullptr : std::function(favoured));
-  dual.take_over(folded, like.edge_of);
+  dual.take_over(folded, edges_left(net, like));
   return std::min(cutoff, folded.bound());
 }
 
