@@ -48,14 +48,48 @@ void FreeSearch::tighten_bound() {
   }
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
-  Incumbent best;
-  settle(*dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
-         [&] { keep(dual_->decode_and_improve(), best); });
+  do {
+    settle_alone();
+  } while (open() && shrink());
+  if (!dual_) return;
   if (race_.problem.use_limit < kInfinity) {
     settled_ = std::make_shared<const CarriedMessages>(dual_->carried());
   }
+}
+
+void FreeSearch::settle_alone() {
+  Incumbent best;
+  settle(
+      *dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
+      [&] { keep(dual_->decode_and_improve(), best); }, kShrinking);
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+}
+
+// Where few labels are left below the cutoff, the network is reduced to those, and messages go on
+// from where they were. False: many are, or nothing is open.
+bool FreeSearch::shrink() {
+  if (race_.budget.over() || dual_->labels_alive() > kShrinking * dual_->labels_total()) {
+    return false;
+  }
+  const CarriedMessages messages = dual_->carried();
+  for (std::size_t n = 0; n < net_->nodes.size() && !net_->impossible; ++n) {
+    const int node = static_cast<int>(n);
+    if (!net_->nodes[n].gone) keep_labels(*net_, node, dual_->left(node));
+  }
+  dual_.reset();
+  // In the numbers of the labels before.
+  met_.clear();
+  best_met_.clear();
+  race_.budget.add(kReducingPart * reduce(*net_));
+  if (net_->impossible || net_->constant >= cutoff_) {
+    raise(cutoff_);
+    return false;
+  }
+  forget_unused(*net_);
+  dual_.emplace(*net_);
+  dual_->begin_from(messages);
+  return true;
 }
 
 void FreeSearch::keep(std::vector<int> labels, Incumbent& best) {

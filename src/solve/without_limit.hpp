@@ -35,6 +35,8 @@ class FreeSearch {
   void close_like_parts();
   void narrow();
   void prepare();
+  void settle_alone();
+  bool shrink();
   void keep(std::vector<int> labels, Incumbent& best);
   bool mix();
   bool wide() const;
