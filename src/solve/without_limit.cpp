@@ -48,30 +48,41 @@ void FreeSearch::tighten_bound() {
   }
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
-  do {
-    settle_alone();
-  } while (open() && shrink());
-  if (!dual_) return;
-  if (race_.problem.use_limit < kInfinity) {
+  while (!settle_alone() && shrink()) {
+  }
+  if (dual_ && race_.problem.use_limit < kInfinity) {
     settled_ = std::make_shared<const CarriedMessages>(dual_->carried());
   }
 }
 
-void FreeSearch::settle_alone() {
+// False where few labels are left, which may go on alone.
+bool FreeSearch::settle_alone() {
   Incumbent best;
+  bool few = false;
+  const auto shrinks = [&] { return few = few_left() && set_within_limit(best); };
   settle(
       *dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
-      [&] { keep(dual_->decode_and_improve(), best); }, kShrinking);
+      [&] { keep(dual_->decode_and_improve(), best); }, shrinks);
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+  return !few || !open() || race_.budget.over();
 }
 
-// Where few labels are left below the cutoff, the network is reduced to those, and messages go on
-// from where they were. False: many are, or nothing is open.
+bool FreeSearch::few_left() const {
+  return dual_->labels_alive() <= kShrinking * dual_->labels_total();
+}
+
+// Whether what set the cutoff fits: if not, labels count again under the limit that are too dear
+// without it.
+bool FreeSearch::set_within_limit(const Incumbent& best) const {
+  if (race_.problem.use_limit == kInfinity) return true;
+  if (best.value == kInfinity) return race_.below() <= cutoff_;
+  return evaluate(race_.problem, lift(*net_, best.labels)).peak_use <= race_.problem.use_limit;
+}
+
+// The network is reduced to the labels that are left below the cutoff, and messages go on from
+// where they were. False where nothing is open.
 bool FreeSearch::shrink() {
-  if (race_.budget.over() || dual_->labels_alive() > kShrinking * dual_->labels_total()) {
-    return false;
-  }
   const CarriedMessages messages = dual_->carried();
   for (std::size_t n = 0; n < net_->nodes.size() && !net_->impossible; ++n) {
     const int node = static_cast<int>(n);
@@ -98,6 +109,11 @@ void FreeSearch::keep(std::vector<int> labels, Incumbent& best) {
   const double before = cutoff_;
   keep_if_better(*net_, std::move(labels), cutoff_, best);
   if (cutoff_ < before) best_met_ = best.labels;
+}
+
+// Where much is open, only what closes it soon is worth trying.
+double FreeSearch::closing_work() const {
+  return wide() && !race_.budget.patient ? race_.budget.effort * kWideClosingWork : kInfinity;
 }
 
 bool FreeSearch::wide() const { return cutoff_ - bound_ > kWide * cutoff_; }
@@ -135,6 +151,7 @@ void FreeSearch::close() {
   cutoff_ = std::min(cutoff_, race_.cutoff);
   const bool through = !dual_ || mix() || !wide() || race_.budget.patient;
   if (dual_ && open()) {
+    const BudgetShare most(race_.budget, BudgetShare::Most{closing_work()});
     if (through) take(close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, UseWindows::kNever));
   } else if (!race_.budget.over() || bound_ >= cutoff_) {
     raise(cutoff_);

@@ -35,11 +35,14 @@ class FreeSearch {
   void close_like_parts();
   void narrow();
   void prepare();
-  void settle_alone();
+  bool settle_alone();
+  bool few_left() const;
+  bool set_within_limit(const Incumbent& best) const;
   bool shrink();
   void keep(std::vector<int> labels, Incumbent& best);
   bool mix();
   bool wide() const;
+  double closing_work() const;
   void take(const Incumbent& best);
   void take(Found found);
   void raise(double bound);

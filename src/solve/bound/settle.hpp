@@ -43,11 +43,12 @@ class Extrapolation {
 };
 
 // Passes until the bound reaches the cutoff, a few of them gain too little, or the budget is over.
-// Below the cutoff labels die, unless `fixes` is false; no more than that part of them left ends it
-// too. After every few passes `look` sees what the messages favour, and may lower the cutoff.
+// Below the cutoff labels die, unless `fixes` is false. After every few passes `look` sees what the
+// messages favour, and may lower the cutoff; then `enough` may end it.
 template <class Real>
 void settle(DualOf<Real>& dual, const Patience& patience, const double& cutoff, bool fixes,
-            Budget& budget, const std::function<void()>& look = nullptr, double few_left = 0) {
+            Budget& budget, const std::function<void()>& look = nullptr,
+            const std::function<bool()>& enough = nullptr) {
   constexpr double kExact = std::is_same_v<Real, float> ? effort::settle::kQuickly : 0;
   double before = -kInfinity;
   Extrapolation<Real> extrapolation(dual);
@@ -64,7 +65,7 @@ void settle(DualOf<Real>& dual, const Patience& patience, const double& cutoff, 
       budget.add(dual.work_per_pass());
     }
     const double bound = dual.bound();
-    if (few_left > 0 && dual.labels_alive() <= few_left * dual.labels_total()) return;
+    if (enough != nullptr && enough()) return;
     const double missing = cutoff < kInfinity ? cutoff - bound : std::abs(bound);
     const double little =
         std::min(patience.of_missing * missing, patience.of_bound * std::abs(bound));

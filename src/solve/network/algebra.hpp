@@ -67,7 +67,7 @@ class Algebra {
   const Labels& labels(int id) const { return labels_[static_cast<std::size_t>(id)]; }
   const Core& core(int id) const { return cores_[static_cast<std::size_t>(id)]; }
   // Frees what is remembered and the values of cores that are not in use; of those, columns stay
-  // where they are needed. Only look-ups by id after that.
+  // where they are needed. What is made after that is not told to be like what was there.
   void forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns);
   int core_count() const { return static_cast<int>(cores_.size()); }
   // Classes 0, 1, ... : every label its own.

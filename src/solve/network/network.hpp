@@ -184,7 +184,8 @@ std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels
 // Labels of the nodes that are left (others: anything) -> labels of the nodes that the network was
 // built from, in their own numbering.
 std::vector<int> lift(const Network& net, std::vector<int> labels);
-// Frees what neither the edges that are left nor lift() need: nothing is reduced after that.
+// Frees what neither the edges that are left nor lift() need, and what is remembered: what is made
+// after that shares no tables with what was there.
 void forget_unused(Network& net);
 // Frees what lift() does not need.
 void forget_tables(Network& net);
