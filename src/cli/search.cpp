@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <set>
 
 #include "cli/earlier_plan.hpp"
 #include "cli/input_options.hpp"
@@ -10,6 +11,7 @@
 #include "cli/training_options.hpp"
 #include "cli/weights_from.hpp"
 #include "planning/forms.hpp"
+#include "planning/input_pins.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
@@ -197,6 +199,23 @@ Status check_pinned_names(const StrategyFile& pins, const std::vector<StagedStep
   return known;
 }
 
+// Pins of repeated ops, and of those that hand on hubs, that no chunk has.
+void tell_of_unmade(const StrategyFile& pins, const PipelinePlan& plan) {
+  std::set<std::string> known;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    const Graph& graph = chunk.planned->request->graph;
+    for (const Op& op : graph.ops) known.insert(op.name);
+    for (const Value& value : graph.values) known.insert(value.name);
+  }
+  const auto tell = [&](const std::string& kind, const std::string& name) {
+    if (base_of(name) == name || known.count(name) != 0) return;
+    logging::warn("warning: {}: {} '{}': no chunk of the plan makes it, so its pin says nothing",
+                  pins.path, kind, name);
+  };
+  for (const auto& [name, pin] : pins.pins.ops) tell("op", name);
+  for (const auto& [name, pin] : pins.pins.values) tell("tensor", name);
+}
+
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, std::optional<StrategyFile> pins,
@@ -210,6 +229,7 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
   }
   AUTOPAR_TRY(plan, plan_stages(steps, pins, common, begin, clock));
   if (plan.pipeline) {
+    if (pins) tell_of_unmade(*pins, *plan.pipeline);
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));
     return 0;
   }

@@ -276,7 +276,10 @@ class Forms {
     if (levels_[at.level] == Recompute::kNone) return inputs;
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, levels_[at.level]));
     if (!repeated && !asked_) return std::unique_ptr<Inputs>();
-    if (!repeated) logging::warn("warning: --recompute: nothing to gain, no op is repeated");
+    // Of a chunk of a pipeline the table says it.
+    if (!repeated && !options_.phases_apart) {
+      logging::warn("warning: --recompute: nothing to gain, no op is repeated");
+    }
     return inputs;
   }
 
@@ -541,6 +544,8 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
   if (pins) {
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
+    // A chunk of a pipeline may repeat less than others.
+    if (options.phases_apart) drop_unmade(request.graph, request.pins);
     complete_pins(*pins, request);
   }
   find_kernels(inputs, options);

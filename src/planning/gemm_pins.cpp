@@ -6,14 +6,16 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-// The op that adds C to the product, among the ops after it that the Gemm became; invalid where
-// nothing does.
+// The op that adds C to the product, among those after it that the Gemm became; invalid where
+// nothing does. In a training step its name alone tells.
 OpId adding_op(const Graph& graph, OpId product) {
   const Op& gemm = graph.op(product);
+  const std::string name = gemm.name + "/add";
   for (std::size_t o = product.index() + 1; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    if (op.origin_name != gemm.origin_name) break;
-    if (op.type == "Add" && op.inputs[0] == gemm.outputs[0]) {
+    const bool is_of_gemm =
+        op.name == name || (!gemm.origin_name.empty() && op.origin_name == gemm.origin_name);
+    if (is_of_gemm && op.type == "Add" && op.inputs[0] == gemm.outputs[0]) {
       return OpId(static_cast<std::int64_t>(o));
     }
   }

@@ -1,6 +1,7 @@
 #include "planning/input_pins.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "planning/gemm_pins.hpp"
 #include "search/boundary.hpp"
@@ -83,6 +84,27 @@ void pin_repeats(const Inputs& inputs, Pins& pins) {
 }
 
 }  // namespace
+
+std::string base_of(const std::string& name) {
+  std::string base = name;
+  for (std::size_t dot = base.rfind('.'); dot != std::string::npos; dot = base.rfind('.')) {
+    const std::string ending = base.substr(dot);
+    if (ending != ".again" && ending != ".hub") break;
+    base.resize(dot);
+  }
+  return base;
+}
+
+void drop_unmade(const Graph& graph, Pins& pins) {
+  std::set<std::string> ops, values;
+  for (const Op& op : graph.ops) ops.insert(op.name);
+  for (const Value& value : graph.values) values.insert(value.name);
+  const auto is_unmade = [](const std::set<std::string>& known, const std::string& name) {
+    return base_of(name) != name && known.count(name) == 0;
+  };
+  std::erase_if(pins.ops, [&](const auto& pin) { return is_unmade(ops, pin.first); });
+  std::erase_if(pins.values, [&](const auto& pin) { return is_unmade(values, pin.first); });
+}
 
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
   AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));

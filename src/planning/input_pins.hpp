@@ -15,6 +15,12 @@ Result<Fill> parse_fill(const std::string& name);
 // not have; an op that was removed at import, of another type, or a Gemm that cannot be cut so.
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
 
+// Of what is made when a step, or a part of it, is planned, repeated ops, those that hand on hubs,
+// and their values, the name of what it is made of ("fc1.again": "fc1"); else the name.
+std::string base_of(const std::string& name);
+// Leaves out pins of such as the graph does not have.
+void drop_unmade(const Graph& graph, Pins& pins);
+
 // Pins what a complete file does not say of a tensor, since it is as what it says: its hub is its
 // spec, and an output leaves as its hub, unless --outputs says how. After the hub ops of the file
 // are there.

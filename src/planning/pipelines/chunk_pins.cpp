@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "planning/input_pins.hpp"
+
 namespace autopar {
 
 namespace {
@@ -36,13 +38,45 @@ void drop_unread(const Reading& reading, ValuePin& pin) {
   pin.kept_spec.clear();
 }
 
-// What a map says of two names: the same, or nothing of both.
+// How a value lies that another part makes: this one gets it as its ops read it.
+void drop_as_made(ValuePin& pin) {
+  pin.spec.clear();
+  pin.device_matrix.clear();
+  pin.tensor_map.clear();
+}
+
+// Where the ops and values of a graph stand, by name.
+std::map<std::string, std::size_t> places_of(const std::vector<Op>& ops) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t o = 0; o < ops.size(); ++o) places.emplace(ops[o].name, o);
+  return places;
+}
+std::map<std::string, std::size_t> places_of(const std::vector<Value>& values) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t v = 0; v < values.size(); ++v) places.emplace(values[v].name, v);
+  return places;
+}
+
+// Whether all that pins say of names of one graph they say of the others' names, too. `other`: by
+// place, the name in the other graph; empty: it has none.
 template <class Said>
-bool says_alike(const std::map<std::string, Said>& said, const std::string& a,
-                const std::string& b) {
-  const auto of_a = said.find(a), of_b = said.find(b);
-  if (of_a == said.end() || of_b == said.end()) return of_a == of_b;
-  return of_a->second == of_b->second;
+bool says_of_others(const std::map<std::string, Said>& said,
+                    const std::map<std::string, std::size_t>& places,
+                    const std::vector<std::string>& other) {
+  for (const auto& [name, pin] : said) {
+    const std::string base = base_of(name);
+    const auto at = places.find(places.count(name) != 0 ? name : base);
+    if (at == places.end() || other[at->second].empty()) continue;
+    const auto same = said.find(other[at->second] + name.substr(at->first.size()));
+    if (same == said.end() || !(same->second == pin)) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> names_of(const std::vector<Op>& ops) {
+  std::vector<std::string> names;
+  for (const Op& op : ops) names.push_back(op.name);
+  return names;
 }
 
 }  // namespace
@@ -51,33 +85,40 @@ bool are_pinned_alike(const StrategyFile& step, const Graph& a, const Graph& b,
                       const std::vector<ValueId>& values) {
   const Pins& pins = step.pins;
   if (pins.ops.empty() && pins.values.empty()) return true;
-  for (std::size_t o = 0; o < a.ops.size(); ++o) {
-    if (!says_alike(pins.ops, a.ops[o].name, b.ops[o].name)) return false;
-  }
+  const bool ops = says_of_others(pins.ops, places_of(a.ops), names_of(b.ops)) &&
+                   says_of_others(pins.ops, places_of(b.ops), names_of(a.ops));
+  if (!ops || pins.values.empty()) return ops;
+  std::vector<std::string> in_a(b.values.size()), in_b(a.values.size());
   for (std::size_t v = 0; v < values.size(); ++v) {
-    const bool is_known = values[v].valid();
-    if (is_known && !says_alike(pins.values, a.values[v].name, b.value(values[v]).name)) {
-      return false;
-    }
+    if (!values[v].valid()) continue;
+    in_b[v] = b.value(values[v]).name;
+    in_a[values[v].index()] = a.values[v].name;
   }
-  return true;
+  return says_of_others(pins.values, places_of(a.values), in_b) &&
+         says_of_others(pins.values, places_of(b.values), in_a);
 }
 
 StrategyFile pins_of_part(const StrategyFile& step, const Graph& part) {
   std::set<std::string> ops, values;
   for (const Op& op : part.ops) ops.insert(op.name);
   for (const Value& value : part.values) values.insert(value.name);
+  const auto has = [](const std::set<std::string>& names, const std::string& name) {
+    return names.count(name) != 0 || names.count(base_of(name)) != 0;
+  };
   StrategyFile file = step;
-  std::erase_if(file.pins.ops, [&](const auto& pin) { return ops.count(pin.first) == 0; });
-  std::erase_if(file.pins.values, [&](const auto& pin) { return values.count(pin.first) == 0; });
-  std::erase_if(file.op_types, [&](const auto& type) { return ops.count(type.first) == 0; });
+  std::erase_if(file.pins.ops, [&](const auto& pin) { return !has(ops, pin.first); });
+  std::erase_if(file.pins.values, [&](const auto& pin) { return !has(values, pin.first); });
+  std::erase_if(file.op_types, [&](const auto& type) { return !has(ops, type.first); });
   if (file.pins.values.empty()) return file;
   std::map<std::string, Reading> readings = readings_of(part);
   for (const std::vector<ValueId>* ends : {&part.inputs, &part.outputs}) {
     for (const ValueId end : *ends) {
-      const std::string& name = part.value(end).name;
-      const auto pin = file.pins.values.find(name);
-      if (pin != file.pins.values.end()) drop_unread(readings[name], pin->second);
+      const Value& value = part.value(end);
+      const auto pin = file.pins.values.find(value.name);
+      if (pin == file.pins.values.end()) continue;
+      const bool is_told = value.producer.valid() && !value.of_micro_batch;  // by the step
+      if (!is_told) drop_unread(readings[value.name], pin->second);
+      if (!value.producer.valid() && value.of_micro_batch) drop_as_made(pin->second);
     }
   }
   return file;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "autopar/pattern.hpp"
+#include "planning/input_pins.hpp"
 #include "search/pins.hpp"
 
 namespace autopar {
@@ -26,11 +27,6 @@ std::map<std::string, std::vector<std::string>> names_of_ops(const ImportedModel
   return names;
 }
 
-// What is made when a chunk is planned: repeated ops, those that hand on hubs, and their values.
-bool comes_with_chunks(const std::string& name) {
-  return name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
-}
-
 std::string nearest_of(const std::string& name, const std::set<std::string>& known) {
   const std::string near = nearest_name(name, {known.begin(), known.end()});
   return near.empty() ? "" : "; did you mean '" + near + "'?";
@@ -49,7 +45,7 @@ Status check_op_names(const StrategyFile& file, const ImportedModel& model, cons
   std::set<std::string> known;
   for (const Op& op : step.ops) known.insert(op.name);
   for (const auto& [name, pin] : file.pins.ops) {
-    if (comes_with_chunks(name) || known.count(name) != 0) continue;
+    if (known.count(name) != 0 || known.count(base_of(name)) != 0) continue;
     if (model.ops_of_user_op->count(name) != 0) continue;
     return input_error(file.path + ": op '" + name + "': the step has no op of that name" +
                        nearest_of(name, known));
@@ -87,7 +83,7 @@ Status check_tensor_names(const StrategyFile& file, const Graph& step) {
   std::set<std::string> known;
   for (const Value& value : step.values) known.insert(value.name);
   for (const auto& [name, pin] : file.pins.values) {
-    if (comes_with_chunks(name) || known.count(name) != 0) continue;
+    if (known.count(name) != 0 || known.count(base_of(name)) != 0) continue;
     return input_error(file.path + ": tensor '" + name + "': the step has no tensor of that name" +
                        nearest_of(name, known));
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "planning/input_pins.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -169,7 +170,7 @@ class Pipelines {
     for (std::size_t f = 0; f < forms.size(); ++f) {
       const FormCandidate& form = forms[f]->form;
       if (!looked[f]) {
-        if (!refuses(looked[f].error())) return looked[f].error();
+        if (!refuses(looked[f].error())) return told(looked[f].error());
         refuse(form.form, looked[f].error());
         forms[f]->is_refused = true;
         continue;
@@ -381,7 +382,9 @@ class Pipelines {
   // Whether one form of several cannot be had: the step cut into so many chunks, or pins kept that
   // are of what it has not, such as the mesh of all devices.
   bool refuses(const Error& error) const { return !is_one_ && error.code == ErrorCode::kInput; }
-  void refuse(const PipelineForm& form, const Error& error) {
+  Error told(const Error& error) const { return pins_ ? with_pin_file(error, pins_->path) : error; }
+  void refuse(const PipelineForm& form, const Error& why) {
+    const Error error = told(why);
     tried_.push_back({form, 0, 0, error.message});
     if (!refused_) refused_ = error;
     ++refusals_;
@@ -393,7 +396,9 @@ class Pipelines {
       refuse(form, error);
       return Ok{};
     }
-    if (is_one_ || error.code == ErrorCode::kInput || error.code == ErrorCode::kUsage) return error;
+    if (is_one_ || error.code == ErrorCode::kInput || error.code == ErrorCode::kUsage) {
+      return told(error);
+    }
     const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
     tried_.push_back(
         {form, 0, 0, has_cutoff ? "no plan that fits was found that is faster" : error.message});

@@ -10,6 +10,7 @@
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/message.hpp"
 #include "planning/pipelines/stage_memory.hpp"
+#include "planning/pipelines/waiting_values.hpp"
 
 namespace autopar {
 
@@ -44,7 +45,11 @@ class Pricing {
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
     if (!is_trained) {
-      add_waiting(plan);
+      const std::vector<Bytes> waiting = bytes_waiting(plan);
+      for (std::size_t stage = 0; stage < waiting.size(); ++stage) {
+        plan.stage_bytes[stage] += waiting[stage];
+      }
+      take_peak(plan);
       count_waiting_for_first(plan.times);
     }
     return Ok{};
@@ -57,77 +62,6 @@ class Pricing {
     const Seconds idle = std::accumulate(times.idle.begin(), times.idle.end(), Seconds{0});
     const Seconds all = times.makespan * static_cast<double>(times.idle.size());
     times.bubble_rate = all > 0 ? idle / all : 0;
-  }
-
-  // Bytes of a stage that come and go, by time; at one time what goes goes first.
-  using Changes = std::multimap<std::pair<Seconds, bool>, Bytes>;
-
-  // What is made and not yet read, at most: until it has left the stage that made it, and from its
-  // arrival until the last chunk of a stage that reads it begins. (Where there is a backward pass,
-  // a chunk keeps what it is handed.)
-  static void add_waiting(PipelinePlan& plan) {
-    const std::vector<std::vector<ActionTime>> passes = forward_times(plan);
-    std::vector<Changes> changes(plan.stage_bytes.size());
-    const auto add = [&changes](std::int64_t stage, Bytes bytes, Seconds from, Seconds to) {
-      if (!(from < to)) return;
-      changes[static_cast<std::size_t>(stage)].insert({{from, true}, bytes});
-      changes[static_cast<std::size_t>(stage)].insert({{to, false}, -bytes});
-    };
-    for (const Handed& handed : plan.handed) {
-      if (!handed.in_pass) continue;
-      const auto maker = static_cast<std::size_t>(handed.from);
-      const std::int64_t from = plan.schedule.stage_of_chunk[maker];
-      // By stage and layout: the bytes, and the chunk that reads it last.
-      std::map<std::pair<std::int64_t, std::string>, std::pair<Bytes, std::size_t>> readers;
-      for (const int to : handed.to) {
-        const auto reader = static_cast<std::size_t>(to);
-        const HandedValue value =
-            handed_value(plan.chunks[maker], plan.chunks[reader], handed.value);
-        const auto bytes_as = [&](const Placed& placed) {
-          return local_bytes(placed.spec, value.value.shape, value.value.dtype, placed.mesh);
-        };
-        const std::int64_t stage = plan.schedule.stage_of_chunk[reader];
-        const std::string layout = to_text(value.by_reader.spec, value.by_reader.mesh);
-        auto& [bytes, last] = readers[{stage, layout}];
-        bytes = bytes_as(value.by_reader);
-        last = std::max(last, reader);
-        if (stage == from || reader != maker + 1) continue;
-        for (std::size_t m = 0; m < passes[maker].size(); ++m) {
-          add(from, bytes_as(value.by_maker), passes[maker][m].end, plan.times.arrivals[maker][m]);
-        }
-      }
-      for (const auto& [at, read] : readers) {
-        const auto& [bytes, last] = read;
-        const bool is_next = last == maker + 1 && at.first != from;
-        for (std::size_t m = 0; m < passes[last].size(); ++m) {
-          const Seconds there = is_next ? plan.times.arrivals[maker][m] : passes[maker][m].end;
-          add(at.first, bytes, there, passes[last][m].start);
-        }
-      }
-    }
-    for (std::size_t stage = 0; stage < changes.size(); ++stage) {
-      Bytes now = 0, most = 0;
-      for (const auto& [time, bytes] : changes[stage]) most = std::max(most, now += bytes);
-      plan.stage_bytes[stage] += most;
-    }
-    take_peak(plan);
-  }
-
-  // By chunk and micro-batch.
-  static std::vector<std::vector<ActionTime>> forward_times(const PipelinePlan& plan) {
-    std::vector<std::vector<ActionTime>> passes(plan.chunks.size());
-    for (std::vector<ActionTime>& of_chunk : passes) {
-      of_chunk.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
-    }
-    for (std::size_t l = 0; l < plan.schedule.lines.size(); ++l) {
-      for (std::size_t a = 0; a < plan.schedule.lines[l].size(); ++a) {
-        const StepAction& action = plan.schedule.lines[l][a];
-        if (action.phase != StepPhase::kForward) continue;
-        const auto chunk = static_cast<std::size_t>(action.chunk);
-        passes[chunk][static_cast<std::size_t>(action.micro_batch)] = plan.times.actions[l][a];
-      }
-    }
-    return passes;
   }
 
   static void take_peak(PipelinePlan& plan) {

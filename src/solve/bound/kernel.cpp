@@ -48,7 +48,7 @@ constexpr bool kHasAvx2 = false, kHasAvx512 = false;
 #endif
 
 template <class Real>
-constexpr Real kNone = std::numeric_limits<Real>::infinity();
+constexpr Real kNothing = std::numeric_limits<Real>::infinity();
 
 template <class Wide, class Real>
 AUTOPAR_INLINE Wide load(const Real* from) {
@@ -89,7 +89,7 @@ struct LeastSum {
     return one < other ? one : other;
   }
   template <class Real>
-  static constexpr Real kBegin = kNone<Real>;
+  static constexpr Real kBegin = kNothing<Real>;
 };
 struct MostDifference {
   template <class Wide, class Real>
@@ -101,7 +101,7 @@ struct MostDifference {
     return one > other ? one : other;
   }
   template <class Real>
-  static constexpr Real kBegin = -kNone<Real>;
+  static constexpr Real kBegin = -kNothing<Real>;
 };
 
 // Of a few registers of every row: the best so far stays in others, of so many rows in turn, so
@@ -118,7 +118,7 @@ AUTOPAR_INLINE void best_of_rows(Real* best, const Real* values, const Real* tab
   for (std::size_t i = 0; i < rows; i += kTurns) {
     for (std::size_t t = 0; t < kTurns; ++t) {
       const std::size_t row = std::min(i + t, rows - 1);  // twice the last one does no harm
-      if (values[row] == kNone<Real>) continue;
+      if (values[row] == kNothing<Real>) continue;
       for (std::size_t k = 0; k < kRegisters; ++k) {
         const Wide entries = load<Wide>(table + row * columns + k * kCount);
         so_far[t][k] = Op::template best<Wide>(Op::template of<Wide, Real>(entries, values[row]),
@@ -146,7 +146,7 @@ AUTOPAR_INLINE void best_of_wide_rows(Real* best, const Real* values, const Real
     Real plain[kRowsAtOnce];
     std::size_t count = 0;
     for (std::size_t k = i; k < std::min(i + kRowsAtOnce, rows); ++k) {
-      if (values[k] == kNone<Real>) continue;
+      if (values[k] == kNothing<Real>) continue;
       row[count] = table + k * columns;
       plain[count++] = values[k];
     }
@@ -214,7 +214,7 @@ AUTOPAR_INLINE void wide_columns(Real* best, const Real* add, const Real* table,
     const Real* row[kRowsAtOnce];
     rows_from(row, table, i, rows, columns);
     Wide least[kRowsAtOnce];
-    for (Wide& its : least) its = Wide{} + kNone<Real>;
+    for (Wide& its : least) its = Wide{} + kNothing<Real>;
     for (std::size_t j = 0; j < columns; j = next<kCount>(j, columns)) {
       const Wide plain = load<Wide>(add + j);
 #pragma GCC unroll 4
