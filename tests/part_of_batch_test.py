@@ -32,10 +32,15 @@ AVERAGED = [*COUNT, helper.make_node("Mul", ["y", "y"], ["squares"], name="squar
             helper.make_node("Div", ["sum", "n"], ["loss"], name="by_count")]
 
 
-def reference_of(folder, model, *options):
+ROOT = [helper.make_node("Mul", ["y", "y"], ["squares"], name="squares_of"), helper.make_node("ReduceMean", ["squares"], ["mean"], keepdims=0, name="mean_of"),
+        helper.make_node("Sqrt", ["mean"], ["loss"], name="root")]
+OF_WEIGHTS = [*COUNT, helper.make_node("Div", ["w", "n"], ["share"], name="share_of"), helper.make_node("MatMul", ["y", "share"], ["told"], name="by_share")]
+
+
+def reference_of(folder, model, *options, micro_batches=2):
     out = folder / "plan"
     shutil.rmtree(out, ignore_errors=True)
-    called("search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "sgd", "--micro-batches", 2, *options, "-q", "-o", out)
+    called("search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "sgd", "--micro-batches", micro_batches, *options, "-q", "-o", out)
     run = json.loads(called("run", out, "--json").stdout)
     assert run["passed"], (model, run)
     return json.loads((out / "step.json").read_text()).get("reference", "whole")
@@ -46,10 +51,14 @@ def main():
         folder = pathlib.Path(name)
         with_cluster(folder)
         divided, expanded = model_of(folder, "divided", DIVIDED), model_of(folder, "expanded", EXPANDED, weights=OUTER)
-        averaged = model_of(folder, "averaged", AVERAGED, loss="loss")
-        for model, loss, expected in ((divided, "sum", "passes"), (divided, "mse", "passes"), (expanded, "sum", "passes"), (averaged, "loss", "whole"), (averaged, "sum:loss", "passes")):
-            found = reference_of(folder, model, "--batch", 8, "--loss", loss)
-            assert found == expected, (model, loss, found)
+        averaged, root, shares = model_of(folder, "averaged", AVERAGED, loss="loss"), model_of(folder, "root", ROOT, loss="loss"), model_of(folder, "shares", OF_WEIGHTS)
+        cases = ((divided, "sum", "passes"), (divided, "mse", "passes"), (expanded, "sum", "passes"), (averaged, "loss", "whole"), (averaged, "sum:loss", "passes"), (root, "loss", "passes"),
+                 (shares, "mse", "passes"))
+        # Of micro-batches of one sample, what divides by their number is gone.
+        for model, loss, expected in cases:
+            for micro_batches in (2, 8):
+                found = reference_of(folder, model, "--batch", 8, "--loss", loss, micro_batches=micro_batches)
+                assert found == expected, (model, loss, micro_batches, found)
         # Losses of tokens add constants and accumulators of their own.
         for model in ("gpt2_tiny", "llama_tiny", "mlp"):
             for loss in ("cross_entropy", "mse"):

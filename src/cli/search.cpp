@@ -223,8 +223,8 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
   if (pins) {
-    const ImportedModel& model = steps.front().inputs->model;
-    AUTOPAR_RETURN_IF_ERROR(name_as_imported(model, model.graph, *pins));
+    const Inputs& first = *steps.front().inputs;
+    AUTOPAR_RETURN_IF_ERROR(name_as_imported(first.model, first.rules, *pins));
     AUTOPAR_RETURN_IF_ERROR(check_pinned_names(*pins, steps));
   }
   AUTOPAR_TRY(plan, plan_stages(steps, pins, common, begin, clock));

@@ -384,6 +384,10 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
     AUTOPAR_TRY(unlike, op_unlike_whole(whole.graph, split.step.graph, split.inputs,
                                         choice.batch_dim, averages));
     split.mixing_op = std::move(unlike);
+    // Losses that are added count what they average over.
+    if (!split.mixing_op && !adds_labels(split, choice.options.loss)) {
+      split.mixing_op = op_not_of_parts(whole.graph, split.step.graph, split.inputs, averages);
+    }
   }
   AUTOPAR_RETURN_IF_ERROR(check_labels_are_cut(split, choice.options.loss));
   AUTOPAR_RETURN_IF_ERROR(check_combining(whole, split, choice.options.loss));

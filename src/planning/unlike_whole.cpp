@@ -97,34 +97,156 @@ std::vector<char> made_of_cut(const Graph& graph, const std::vector<MicroInput>&
   return found;
 }
 
+namespace {
+
+// The factors of the batch in the ops of a graph, found when they are asked for.
+class BatchFactors {
+ public:
+  BatchFactors(const Graph& graph, std::size_t batch_dim) : graph_(graph), dim_(batch_dim) {}
+
+  // Whether the op goes over samples.
+  Result<bool> has(std::size_t op) {
+    if (factors_.empty()) {
+      AUTOPAR_TRY(rules, rules_of(graph_));
+      factors_ = batch_factors(graph_, rules, static_cast<int>(dim_));
+    }
+    return factors_[op] >= 0;
+  }
+
+ private:
+  const Graph& graph_;
+  const std::size_t dim_;
+  std::vector<int> factors_;
+};
+
+// What is there for its shape alone, so that one sample may do without it.
+bool is_of_shapes(const Op& op) {
+  for (const char* type : {"Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Identity",
+                           "Tile", "Transpose", "Slice", "Concat", "Split", "Cast"}) {
+    if (op.type == type) return true;
+  }
+  return false;
+}
+
+std::map<std::string, std::size_t> places_of(const Graph& graph) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) places.emplace(graph.ops[o].name, o);
+  return places;
+}
+
+// Whether what the op makes first is as large in a part: of all samples together.
+bool is_of_all(const Graph& whole, const Op& op, const Graph& part,
+               const std::map<std::string, std::size_t>& places) {
+  const auto place = places.find(op.name);
+  if (place == places.end()) return false;
+  const Op& own = part.ops[place->second];
+  if (!op.has_output(0) || !own.has_output(0)) return false;
+  return whole.value(op.outputs[0]).shape == part.value(own.outputs[0]).shape;
+}
+
+bool reads_data(const Op& op, const std::vector<char>& depends) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [&](ValueId input) { return input.valid() && depends[input.index()] != 0; });
+}
+
+// An op of the whole that the part does without, since it does nothing there: what divides by a
+// number of samples that is one, or makes as many of what is of all of them.
+Result<std::optional<std::string>> op_left_out(const Graph& whole, const Graph& part,
+                                               const std::vector<MicroInput>& cut,
+                                               std::size_t batch_dim, bool averages) {
+  const std::vector<char> depends = made_of_cut(whole, cut);
+  const std::vector<ValueId> updated = updated_inputs(whole, kNextPattern);
+  const std::map<std::string, std::size_t> places = places_of(part);
+  BatchFactors factors(whole, batch_dim);
+  for (std::size_t o = 0; o < whole.ops.size(); ++o) {
+    const Op& op = whole.ops[o];
+    if (op.phase != Phase::kForward || places.count(op.name) != 0 || adds_up(op, updated)) continue;
+    const bool repeats_all =
+        (op.type == "Expand" || op.type == "Tile") && op.has_input(0) &&
+        depends[op.inputs[0].index()] != 0 && whole.value(op.inputs[0]).producer.valid() &&
+        is_of_all(whole, whole.op(whole.value(op.inputs[0]).producer), part, places);
+    if (is_of_shapes(op) && !repeats_all) continue;
+    if (averages && reads_data(op, depends)) {
+      AUTOPAR_TRY(has_samples, factors.has(o));
+      if (!has_samples) continue;
+    }
+    return std::optional(op.name);
+  }
+  return std::optional<std::string>();
+}
+
+}  // namespace
+
 Result<std::optional<std::string>> op_unlike_whole(const Graph& whole, const Graph& part,
                                                    const std::vector<MicroInput>& cut,
                                                    std::size_t batch_dim, bool averages) {
   const std::vector<char> depends = made_of_cut(part, cut);
-  std::map<std::string, const Op*> ops;
-  for (const Op& op : whole.ops) ops[op.name] = &op;
   const std::vector<ValueId> updated = updated_inputs(part, kNextPattern);
-  std::vector<int> factors;  // of the batch, found when they are asked for
+  const std::map<std::string, std::size_t> places = places_of(whole);
+  BatchFactors factors(whole, batch_dim);  // a part may have one sample
   for (std::size_t o = 0; o < part.ops.size(); ++o) {
     const Op& op = part.ops[o];
     if (op.phase != Phase::kForward) continue;
-    const auto found = ops.find(op.name);
-    const bool is_same = found != ops.end() && found->second->type == op.type &&
-                         found->second->inputs.size() == op.inputs.size();
+    const auto found = places.find(op.name);
+    const Op* const other = found == places.end() ? nullptr : &whole.ops[found->second];
+    const bool is_same =
+        other != nullptr && other->type == op.type && other->inputs.size() == op.inputs.size();
     if (!is_same && adds_up(op, updated)) continue;
     if (!is_same) return std::optional(op.name);
-    const Op& other = *found->second;
-    const DataInputs data = data_inputs(whole, other, part, op, depends);
-    if (data.any && !data.grows && makes_more(whole, other, part, op))
+    const DataInputs data = data_inputs(whole, *other, part, op, depends);
+    if (data.any && !data.grows && makes_more(whole, *other, part, op)) {
       return std::optional(op.name);
-    if (!reads_other_constant(whole, other, part, op)) continue;
-    if (averages && factors.empty()) {
-      AUTOPAR_TRY(rules, rules_of(part));
-      factors = batch_factors(part, rules, static_cast<int>(batch_dim));
     }
-    if (!averages || factors[o] >= 0) return std::optional(op.name);
+    if (!reads_other_constant(whole, *other, part, op)) continue;
+    if (averages && data.any) {
+      AUTOPAR_TRY(has_samples, factors.has(found->second));
+      if (!has_samples) continue;
+    }
+    return std::optional(op.name);
   }
-  return std::optional<std::string>();
+  return op_left_out(whole, part, cut, batch_dim, averages);
+}
+
+namespace {
+
+// Whether the op makes of means of parts the mean of what it makes of each (`averages`), or of sums
+// the sum. `of_all`: per input, whether it is of all samples together; the others are the same in
+// each part.
+bool goes_through(const Op& op, const std::vector<char>& of_all, bool averages) {
+  const auto count = static_cast<std::size_t>(std::count(of_all.begin(), of_all.end(), 1));
+  for (const char* type : {"Neg", "ReduceSum", "ReduceMean"}) {
+    if (op.type == type) return true;
+  }
+  if (is_of_shapes(op)) return true;
+  if (op.type == "Add" || op.type == "Sub") return averages || count == of_all.size();
+  if (op.type == "Mul") return count == 1;
+  return op.type == "Div" && count == 1 && of_all[0] != 0;
+}
+
+}  // namespace
+
+std::optional<std::string> op_not_of_parts(const Graph& whole, const Graph& part,
+                                           const std::vector<MicroInput>& cut, bool averages) {
+  const std::vector<char> depends = made_of_cut(part, cut);
+  const std::vector<ValueId> updated = updated_inputs(part, kNextPattern);
+  const std::map<std::string, std::size_t> places = places_of(whole);
+  for (const Op& op : part.ops) {
+    if (op.phase != Phase::kForward || adds_up(op, updated)) continue;
+    const auto found = places.find(op.name);
+    if (found == places.end()) continue;
+    const Op& other = whole.ops[found->second];
+    std::vector<char> of_all;
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      if (!op.has_input(port) || !other.has_input(port)) continue;
+      const bool is_one =
+          depends[op.inputs[port].index()] != 0 &&
+          part.value(op.inputs[port]).shape == whole.value(other.inputs[port]).shape;
+      of_all.push_back(is_one ? 1 : 0);
+    }
+    const bool any = std::find(of_all.begin(), of_all.end(), 1) != of_all.end();
+    if (any && !goes_through(op, of_all, averages)) return op.name;
+  }
+  return std::nullopt;
 }
 
 }  // namespace autopar

@@ -22,4 +22,10 @@ Result<std::optional<std::string>> op_unlike_whole(const Graph& whole, const Gra
                                                    const std::vector<MicroInput>& cut,
                                                    std::size_t batch_dim, bool averages);
 
+// An op of the forward pass by which what is made of all samples together is not what is made of
+// parts of them, averaged or added up: such as a quotient of two sums, or the root of one. Nothing:
+// there is none.
+std::optional<std::string> op_not_of_parts(const Graph& whole, const Graph& part,
+                                           const std::vector<MicroInput>& cut, bool averages);
+
 }  // namespace autopar

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "autopar/pattern.hpp"
+#include "planning/gemm_pins.hpp"
 #include "planning/input_pins.hpp"
 #include "search/pins.hpp"
 
@@ -53,7 +54,8 @@ Status check_op_names(const StrategyFile& file, const ImportedModel& model, cons
   return Ok{};
 }
 
-Status name_as_imported(const ImportedModel& model, const Graph& step, StrategyFile& file) {
+Status name_as_imported(const ImportedModel& model, const GraphRules& rules, StrategyFile& file) {
+  const Graph& step = model.graph;
   std::set<std::string> known;
   for (const Op& op : step.ops) known.insert(op.name);
   for (const auto& [user, ops] : *model.ops_of_user_op) {
@@ -76,6 +78,15 @@ Status name_as_imported(const ImportedModel& model, const Graph& step, StrategyF
     type.key() = ops.front();
     file.op_types.insert(std::move(type));
   }
+  std::map<std::string, OpPin> implied;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const auto pin = file.pins.ops.find(step.ops[o].name);
+    if (step.ops[o].type != "Gemm" || pin == file.pins.ops.end()) continue;
+    auto of_gemm = pin_gemm(pin->second, step, rules, OpId(static_cast<std::int64_t>(o)), implied);
+    if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);
+    pin->second = std::move(*of_gemm);
+  }
+  file.pins.ops.merge(implied);
   return Ok{};
 }
 

@@ -17,9 +17,10 @@ Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedM
 // Errors (kInput): an op that is pinned, and the step does not have, with the nearest name.
 // Repeated ops and those that hand on hubs come with the chunks.
 Status check_op_names(const StrategyFile& file, const ImportedModel& model, const Graph& step);
-// Names pinned ops of the user as the ops that import made of them are named: chunks have these.
-// Errors (kInput): import made none of it, or several.
-Status name_as_imported(const ImportedModel& model, const Graph& step, StrategyFile& file);
+// Names pinned ops of the user as the ops that import made of them are named, and pins both that it
+// makes of a Gemm: a chunk may have one of them. Errors (kInput): import made none of it, or
+// several; a Gemm that cannot be cut so.
+Status name_as_imported(const ImportedModel& model, const GraphRules& rules, StrategyFile& file);
 // As check_op_names(), of tensors.
 Status check_tensor_names(const StrategyFile& file, const Graph& step);
 
