@@ -3,6 +3,10 @@ import json
 import pathlib
 import tempfile
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 from tools.small_steps import called, small_model, with_cluster
 
 TRAINED = ["--train", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 4]
@@ -43,6 +47,40 @@ def on_some_meshes(step):
         assert kept == "[{},{inner},{}]", (tensor, pin, found)
 
 
+def of_what_is_made(step):
+    """Repeated ops, what the step hands out, and both ops of a Gemm."""
+    whole = [[1, 1, 1], [1, 1]]
+    for layer in (2, 6):
+        strategy, _ = step.searched({"ops": {f"h.{layer}.mlp.c_fc.again": {"in_strategy": whole}}}, "--recompute", "full")
+        pinned = [name for name in range(8) if strategy["ops"].get(f"h.{name}.mlp.c_fc.again", {}).get("in_strategy") == whole]
+        assert pinned == [layer], (layer, pinned)
+    told = "new.transformer.h.7.mlp.c_fc.weight"
+    strategy, _ = step.searched({"tensors": {told: {"output_spec": "[{},{inner}]"}}})
+    found = strategy["tensors"][told]
+    assert found.get("output_spec", found.get("hub_spec", found["spec"])) == "[{},{inner}]", found
+    error = step.searched({"tensors": {told: {"hub_spec": "[{zz},{}]"}}}, code=4)
+    assert "'zz'" in error and told in error, error
+    nodes, weights, last = [], [], "x"
+    for i in range(4):
+        weights += [numpy_helper.from_array(np.full((16, 16), i + 1, np.float32), f"w{i}"), numpy_helper.from_array(np.ones(16, np.float32), f"b{i}")]
+        nodes += [helper.make_node("Gemm", [last, f"w{i}", f"b{i}"], [f"g{i}"], name=f"gemm{i}"), helper.make_node("Relu", [f"g{i}"], [f"r{i}"], name=f"relu{i}")]
+        last = f"r{i}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 16]) for name in ("x", last)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "gemms", ends[:1], ends[1:], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8), step.folder / "gemms.onnx")
+    (step.folder / "gemm.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"gemm2": {"in_strategy": [[2, 1], [1, 1], [1]]}}}))
+    for options in (["--train", "--loss", "sum"], ["--stages", 2, "--micro-batches", 2], ["--train", "--loss", "sum", "--stages", 2, "--micro-batches", 2]):
+        called("search", step.folder / "gemms.onnx", "--cluster", step.cluster, "--pin", step.folder / "gemm.json", *options, "-q", "-o", step.folder / "gemms")
+        ops = json.loads((step.folder / "gemms" / "strategy.json").read_text())["ops"]
+        assert ops["gemm2"]["in_strategy"] == [[2, 1], [1, 1]] and ops["gemm2/add"]["in_strategy"] == [[2, 1], [1]], ops
+
+
+def on_one_mesh(step):
+    """The chunks of a stage have one mesh: one that keeps the pins of both."""
+    for tensor in ("h.5.ln_1_out", "h.7.ln_1_out"):
+        strategy, _ = step.searched({"tensors": {tensor: {"spec": "[{},{inner},{}]"}}}, "--schedule", "interleaved", "--chunks", 2)
+        assert strategy["tensors"][tensor]["spec"] == "[{},{inner},{}]", strategy["tensors"][tensor]
+
+
 def refused(step):
     error = step.searched({"tensors": {"h.1.ln_1_outt": {"spec": "[{},{},{}]"}}}, code=4)
     assert "pins.json" in error and "did you mean 'h.1.ln_1_out'" in error, error
@@ -59,7 +97,7 @@ def refused(step):
 def main():
     with tempfile.TemporaryDirectory() as name:
         step = Step(pathlib.Path(name))
-        for part in (kept_in_their_layer, on_some_meshes, refused):
+        for part in (kept_in_their_layer, on_some_meshes, of_what_is_made, on_one_mesh, refused):
             part(step)
     print("pins of pipelines passed")
 

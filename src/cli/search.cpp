@@ -187,16 +187,22 @@ class AskedSteps {
   std::optional<Error> error_;
 };
 
-// An op or tensor that no step has is pinned nowhere.
-Status check_pinned_names(const StrategyFile& pins, const std::vector<StagedStep>& steps) {
-  Status known = Ok{};
-  for (const StagedStep& step : steps) {
+// An op or tensor that a step does not have is pinned nowhere: such steps are left out. Errors:
+// all.
+Status check_pinned_names(const StrategyFile& pins, std::vector<StagedStep>& steps) {
+  std::optional<Error> unknown;
+  LeftOutPasses left_out;
+  std::erase_if(steps, [&](const StagedStep& step) {
     const Graph& graph = step.inputs->model.graph;
-    known = check_op_names(pins, step.inputs->model, graph);
+    Status known = check_op_names(pins, step.inputs->model, graph);
     if (known) known = check_tensor_names(pins, graph);
-    if (known) return known;
-  }
-  return known;
+    if (known) return false;
+    if (!unknown) unknown = known.error();
+    left_out.tell(graph.passes, known.error());
+    return true;
+  });
+  if (steps.empty()) return *unknown;
+  return Ok{};
 }
 
 // Pins of repeated ops, and of those that hand on hubs, that no chunk has.

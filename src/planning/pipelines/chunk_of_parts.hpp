@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -46,7 +47,7 @@ struct ChunkHint {
 // A chunk as it was cut, and on what it is planned.
 struct AskedChunk {
   std::shared_ptr<const Inputs> inputs;
-  std::string mesh;  // empty: any
+  std::string mesh;  // empty: any but those of `not_on`
   Bytes beside = 0;  // that others of the stage take
   ChunkHint hint = {};
   std::size_t chunk = 0;
@@ -54,6 +55,7 @@ struct AskedChunk {
   std::optional<std::shared_ptr<Planned>> of_parts = {};
   double slower = 1;               // so many times as long as these take by themselves
   double least_bytes = kInfinity;  // of those that were tried
+  std::set<std::string> not_on = {};
 };
 
 // By ways of units: what the last chunk that was made of them held and took, as a part of what

@@ -57,6 +57,24 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks, Pipelin
                                               const std::vector<ChunkHint>& hints, Seconds cutoff,
                                               bool may_join, const MayGain& may_gain) {
   cutoff_ = cutoff;
+  not_on_.clear();
+  if (!search_.pins) return planned_once(std::move(chunks), schedule, hints, may_join, may_gain);
+  auto plans = planned_once(chunks, schedule, hints, may_join, may_gain);
+  while (!plans && leaves_out_mesh()) {
+    plans = planned_once(chunks, schedule, hints, may_join, may_gain);
+  }
+  return plans;
+}
+
+bool ChunkPlans::leaves_out_mesh() {
+  return refused_ && not_on_[refused_->first].insert(refused_->second).second;
+}
+
+Result<std::vector<ChunkPlan>> ChunkPlans::planned_once(std::vector<Chunk> chunks,
+                                                        PipelineSchedule& schedule,
+                                                        const std::vector<ChunkHint>& hints,
+                                                        bool may_join, const MayGain& may_gain) {
+  refused_.reset();
   std::vector<ChunkPlan> plans;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
   const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
@@ -71,7 +89,9 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks, Pipelin
     }
     const std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
     const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
-    return AskedChunk{inputs[c], mesh, 0, hints[c], c};
+    AskedChunk asked{inputs[c], mesh, 0, hints[c], c};
+    if (mesh.empty()) asked.not_on = not_on_[stage_of_chunk[c]];
+    return asked;
   };
   std::optional<AskedChunk> next;  // planned beside the one before it
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -89,8 +109,12 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks, Pipelin
     found.reduce_ops = std::move(chunks[c].reduce_ops);
     found.first_and_last = first_and_last(asked.inputs->model.graph);
     found.in_flight = asked.inputs->model.graph.in_flight;
+    const std::string of_stage_mesh = asked.mesh;
     if (const Status planned = plan(std::move(asked), found); !planned.ok()) {
       Error error = planned.error();
+      if (error.code == ErrorCode::kInput && !of_stage_mesh.empty()) {
+        refused_ = std::pair(stage_of_chunk[c], of_stage_mesh);
+      }
       error.message = "stage " + std::to_string(stage_of_chunk[c]) + " (" +
                       found.first_and_last.front() + " to " + found.first_and_last.back() +
                       "): " + error.message;
@@ -166,7 +190,7 @@ Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {
   const Graph& graph = asked.inputs->model.graph;
   for (Known& known : known_) {
     const std::string mesh = mesh_of(*known.planned);
-    if (!are_alike(known.asked, mesh, asked)) continue;
+    if (asked.not_on.count(mesh) != 0 || !are_alike(known.asked, mesh, asked)) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));
     AUTOPAR_TRY(planned, planned_like(std::make_unique<Inputs>(*asked.inputs), *known.planned,
                                       options_, pins_of(graph), common));
@@ -274,6 +298,12 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
     }
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh}, cutoff_);
     if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
+  }
+  if (!asked.not_on.empty()) {
+    std::vector<std::string> others = meshes();
+    std::erase_if(others, [&](const std::string& mesh) { return asked.not_on.count(mesh) != 0; });
+    if (others.empty()) return input_error("no mesh keeps the pins of all chunks of its stage");
+    return searched_on(asked, std::move(others), cutoff_);
   }
   if (!asked.mesh.empty() || !may_choose_meshes()) return searched_on(asked, {}, cutoff_);
   if (searched_ >= kSearchedOnAll) {

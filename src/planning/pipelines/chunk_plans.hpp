@@ -156,6 +156,13 @@ class ChunkPlans {
   Status plan_within(const StageChunks& of, const std::vector<double>& shares);
   Status use_what_is_left(const StageChunks& of);
   static std::string mesh_of(const Planned& planned);
+  // As of().
+  Result<std::vector<ChunkPlan>> planned_once(std::vector<Chunk> chunks, PipelineSchedule& schedule,
+                                              const std::vector<ChunkHint>& hints, bool may_join,
+                                              const MayGain& may_gain);
+  // Whether the last planning ended with pins that a chunk cannot keep on the mesh that another one
+  // of its stage has, and which no planning before did.
+  bool leaves_out_mesh();
 
   const ChunkSearch& search_;
   PlanOptions options_;
@@ -168,6 +175,9 @@ class ChunkPlans {
   std::vector<std::string> best_meshes_;  // of the last of them
   UnitsInChunks units_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
+  // By stage the meshes on which its chunks cannot all keep their pins; of this cut.
+  std::map<std::int64_t, std::set<std::string>> not_on_;
+  std::optional<std::pair<std::int64_t, std::string>> refused_;
 };
 
 }  // namespace autopar
