@@ -38,11 +38,9 @@ void drop_unread(const Reading& reading, ValuePin& pin) {
   pin.kept_spec.clear();
 }
 
-// How a value lies that another part makes: this one gets it as its ops read it.
-void drop_as_made(ValuePin& pin) {
-  pin.spec.clear();
-  pin.device_matrix.clear();
-  pin.tensor_map.clear();
+// A partial sum of another part is added up on its way to this one.
+void drop_partial_sum(ValuePin& pin) {
+  if (pin.spec.find('+') != std::string::npos) pin.spec.clear();
 }
 
 // Where the ops and values of a graph stand, by name.
@@ -118,7 +116,7 @@ StrategyFile pins_of_part(const StrategyFile& step, const Graph& part) {
       if (pin == file.pins.values.end()) continue;
       const bool is_told = value.producer.valid() && !value.of_micro_batch;  // by the step
       if (!is_told) drop_unread(readings[value.name], pin->second);
-      if (!value.producer.valid() && value.of_micro_batch) drop_as_made(pin->second);
+      if (!value.producer.valid() && value.of_micro_batch) drop_partial_sum(pin->second);
     }
   }
   return file;
