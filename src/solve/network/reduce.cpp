@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "solve/effort.hpp"
@@ -12,6 +13,7 @@ namespace {
 using namespace effort::reduce;
 
 constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 class Reduction {
  public:
@@ -151,6 +153,47 @@ class Reduction {
     return key;
   }
 
+  // Labels that may take another one's place, and how much worse each can be than it, as far as
+  // that is summed up.
+  struct Rivals {
+    Labels labels;
+    Vector worse;
+    std::size_t size() const { return labels.size(); }
+    void leave_out(std::size_t i) {
+      labels[i] = labels.back();
+      worse[i] = worse.back();
+      labels.pop_back();
+      worse.pop_back();
+    }
+    template <class Stays>
+    void keep_if(Stays stays) {
+      std::size_t left = 0;
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        const int label = labels[i];
+        const double its = worse[i];
+        labels[left] = label;
+        worse[left] = its;
+        left += stays(label) ? 1 : 0;
+      }
+      labels.resize(left);
+      worse.resize(left);
+    }
+    // Adds the next term; those above `most` (finite) then are out.
+    template <class Term>
+    void add(double most, Term term) {
+      std::size_t left = 0;
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        const int label = labels[i];
+        const double sum = worse[i] + term(label);
+        labels[left] = label;
+        worse[left] = sum;
+        left += sum > most ? 0 : 1;
+      }
+      labels.resize(left);
+      worse.resize(left);
+    }
+  };
+
   // One table as node n sees it: how much worse its label a can be than its label b.
   struct View {
     const Labels* classes;
@@ -158,35 +201,48 @@ class Reduction {
                           // one class are equal
     std::size_t count;
     bool bytes;
-    double price;  // of bytes
-    // How much worse label a can be than each of the others.
-    void add_worse_than(const Labels& labels, int a, double factor, Vector& sum) const {
-      const Labels& of = *classes;
-      for (std::size_t i = 0; i < labels.size(); ++i) {
-        sum[i] += factor * (*worse)[at(of[at(labels[i])]) * count + at(of[at(a)])];
-      }
-    }
-    // How much worse each of the others can be than label a.
-    void add_others_worse(const Labels& labels, int a, Vector& sum) const {
-      const Labels& of = *classes;
+    double price;       // of bytes
+    Vector least = {};  // of costs: per class of b, <= 0
+    const double* row_of(int a) const { return worse->data() + at((*classes)[at(a)]) * count; }
+    // Of bytes, those that can be worse at all are out of the question.
+    void keep_possible(int a, Rivals& rivals) const {
+      const int* of = classes->data();
       if (worse == nullptr) {
-        for (std::size_t i = 0; i < labels.size(); ++i) {
-          sum[i] += of[at(labels[i])] == of[at(a)] ? 0 : kInfinity;
-        }
-        return;
+        const int same = of[a];
+        rivals.keep_if([&](int b) { return of[b] == same; });
+      } else if (bytes) {
+        const double* row = row_of(a);
+        rivals.keep_if([&](int b) { return !(row[of[b]] > 0); });
       }
-      const double* row = worse->data() + at(of[at(a)]) * count;
-      for (std::size_t i = 0; i < labels.size(); ++i) sum[i] += row[of[at(labels[i])]];
     }
-    // Those that can be worse at all are out of the question.
-    void forbid_worse(const Labels& labels, int a, Vector& sum) const {
-      Vector difference(labels.size(), 0.0);
-      add_others_worse(labels, a, difference);
-      for (std::size_t i = 0; i < labels.size(); ++i) {
-        if (difference[i] > 0) sum[i] = kInfinity;
+    // How much worse each of the others can be than label a; of bytes, label a than each of them.
+    void add_worse(int a, double most, Rivals& rivals) const {
+      if (worse == nullptr) return;
+      const int* of = classes->data();
+      if (!bytes) {
+        const double* row = row_of(a);
+        rivals.add(most, [&](int b) { return row[of[b]]; });
+      } else if (price > 0) {
+        rivals.add(most, [&](int b) { return price * row_of(b)[of[a]]; });
       }
+    }
+    // The least that add_worse() adds.
+    double least_of(int a) const {
+      if (worse == nullptr) return 0;
+      if (bytes) return price > 0 ? -kInfinity : 0;
+      return least[at((*classes)[at(a)])];
     }
   };
+
+  // Per row.
+  static Vector least_of_rows(const Vector& square, std::size_t count) {
+    Vector result(count, 0.0);
+    for (std::size_t r = 0; r < count; ++r) {
+      const double* row = square.data() + r * count;
+      for (std::size_t c = 0; c < count; ++c) result[r] = row[c] < result[r] ? row[c] : result[r];
+    }
+    return result;
+  }
 
   std::vector<View> views(int n) {
     std::vector<View> result;
@@ -201,6 +257,8 @@ class Reduction {
         const Vector* worse =
             work <= kDominanceWork ? &net_.algebra.worse_by(core_id, !is_a) : nullptr;
         result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes, price});
+        View& made = result.back();
+        if (!bytes && worse != nullptr) made.least = least_of_rows(*worse, made.count);
       };
       add(edge.table.core, false, 0);
       for (const RowUse& use : edge.uses) add(use.bytes, true, prices_.of(use));
@@ -210,32 +268,46 @@ class Reduction {
 
   // Whether another of the labels can take a's place whatever the neighbours do. Costs are compared
   // as they are without the rows' prices: what is used less is worth something only where the row
-  // is full.
-  bool is_dominated(int n, const std::vector<View>& tables, const Labels& labels,
-                    const std::vector<char>& alive, int a) {
+  // is full. A label is out as soon as no table that is left can make up for what it is worse by.
+  bool is_dominated(int n, const std::vector<View>& tables, const Labels& cheapest_first, int a) {
+    begin_rivals(n, tables, cheapest_first, a);
+    Rivals& rivals = rivals_;
+    for (const View& table : tables) table.keep_possible(a, rivals);
+    for (std::size_t t = 0; t < tables.size() && rivals.size() > 0; ++t) {
+      tables[t].add_worse(a, most_[t + 1], rivals);
+    }
+    return std::any_of(rivals.worse.begin(), rivals.worse.end(),
+                       [](double worse) { return worse <= 0; });
+  }
+
+  // Of the labels that are left, by the node's own costs and uses. The latter only add to what they
+  // are worse by.
+  void begin_rivals(int n, const std::vector<View>& tables, const Labels& cheapest_first, int a) {
+    most_.assign(tables.size() + 1, 0.0);
+    for (std::size_t t = tables.size(); t-- > 0;) most_[t] = most_[t + 1] - tables[t].least_of(a);
+    for (double& most : most_) most = std::min((1 + kRounding) * most, kLargest);
     const Vector& cost = net_.cost(n);
-    Vector& worse = worse_;
-    worse.resize(labels.size());
-    for (std::size_t i = 0; i < labels.size(); ++i) worse[i] = cost[at(labels[i])] - cost[at(a)];
+    rivals_.labels = cheapest_first;
+    rivals_.worse.resize(cheapest_first.size());
+    const double own = cost[at(a)];
+    std::size_t count = 0, place = 0;
+    for (; count < cheapest_first.size(); ++count) {
+      const double worse = cost[at(cheapest_first[count])] - own;
+      if (worse > most_[0]) break;
+      rivals_.worse[count] = worse;
+      place = cheapest_first[count] == a ? count : place;
+    }
+    rivals_.labels.resize(count);
+    rivals_.worse.resize(count);
+    rivals_.leave_out(place);
     for (const RowUse& use : net_.node(n).uses) {
       const Vector& bytes = net_.algebra.vector(use.bytes);
       const double most = bytes[at(a)], each = prices_.of(use);
-      for (std::size_t i = 0; i < labels.size(); ++i) {
-        const double mine = bytes[at(labels[i])];
-        worse[i] = mine > most ? kInfinity : worse[i] + each * (most - mine);
-      }
+      rivals_.add(kLargest, [&](int b) {
+        const double mine = bytes[at(b)];
+        return mine > most ? kInfinity : each * (most - mine);
+      });
     }
-    for (const View& table : tables) {
-      if (table.bytes) table.forbid_worse(labels, a, worse);
-      if (table.price > 0 && table.worse != nullptr) {
-        table.add_worse_than(labels, a, table.price, worse);
-      }
-      if (!table.bytes) table.add_others_worse(labels, a, worse);
-    }
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (worse[i] <= 0 && labels[i] != a && alive[at(labels[i])]) return true;
-    }
-    return false;
   }
 
   Labels labels_to_keep(int n) {
@@ -246,8 +318,14 @@ class Reduction {
     if (count <= kDominanceLabels) {
       const std::vector<View> tables = views(n);
       const Labels labels = living(alive);
+      Labels cheapest_first = labels;
+      const Vector& cost = net_.cost(n);
+      std::stable_sort(cheapest_first.begin(), cheapest_first.end(),
+                       [&](int a, int b) { return cost[at(a)] < cost[at(b)]; });
       for (auto a = labels.rbegin(); a != labels.rend(); ++a) {
-        if (is_dominated(n, tables, labels, alive, *a)) alive[at(*a)] = 0;
+        if (!is_dominated(n, tables, cheapest_first, *a)) continue;
+        alive[at(*a)] = 0;
+        std::erase(cheapest_first, *a);
       }
     } else {
       compare_within_classes(n, alive);
@@ -340,7 +418,8 @@ class Reduction {
   std::vector<int> touched_;
   std::vector<int> next_;
   PriceSums prices_;
-  Vector worse_;
+  Rivals rivals_;
+  Vector most_;  // of rivals before each table
   std::map<std::vector<int>, Labels> kept_;
 };
 
