@@ -12,6 +12,7 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -202,14 +203,23 @@ struct Solution {
 // problems with tree decomposition", Networks 2002.
 Solution solve_dp(const Problem& problem, const SolveOptions& options);
 
+namespace solver {
+struct Learnt;
+}
+// What was learnt of a problem, to go on from when it is built again: prices of memory, messages,
+// plans. Small beside the problem. Null: nothing.
+using LearntOfProblem = std::shared_ptr<const solver::Learnt>;
+
 // The same in two parts: bounds, and perhaps a plan, after a first look that takes little time;
 // then the rest, with options (cutoff, time) as they are by then, and once more where the solution
-// was deferred. The problem must live as long.
+// was deferred. The problem must live as long. What was learnt before takes the place of the look.
 struct BegunSolve {
   Solution so_far;
   std::function<Solution(const SolveOptions&)> finish;
+  std::function<LearntOfProblem()> learnt;
 };
-BegunSolve begin_dp(const Problem& problem, const SolveOptions& options);
+BegunSolve begin_dp(const Problem& problem, const SolveOptions& options,
+                    const LearntOfProblem& learnt = nullptr);
 
 // Tries every combination that a sum of what its choices cost at least does not rule out, by code
 // of its own: the oracle of the tests. The least peak is looked for where nothing fits. Refuses

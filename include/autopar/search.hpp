@@ -338,7 +338,8 @@ struct Searcher {
   Status (*explain)(const SearchRequest& request, const MeshProblem& problem,
                     const Solution& solution, CostModel& model, SearchOutcome& outcome) = nullptr;
   // `solve` in two parts, so that all meshes can be looked at before one is searched; may be null.
-  BegunSolve (*begin)(const Problem& problem, const SolveOptions& options) = nullptr;
+  BegunSolve (*begin)(const Problem& problem, const SolveOptions& options,
+                      const LearntOfProblem& learnt) = nullptr;
 };
 const std::vector<Searcher>& searchers();
 // As the table has it, where a searcher is asked for by its long name, with what follows it

@@ -78,14 +78,17 @@ void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
   kept_.insert(place, {rank, std::move(begun)});
 }
 
-void KeptMeshes::make_room() {
+std::vector<std::unique_ptr<Begun>> KeptMeshes::make_room() {
   double bytes = 0;
   std::size_t few = 0;
   for (; few < kept_.size(); ++few) {
     bytes += bytes_of(kept_[few].begun->built.problem);
     if (few > 0 && bytes > kBytesKept) break;
   }
+  std::vector<std::unique_ptr<Begun>> others;
+  for (std::size_t k = few; k < kept_.size(); ++k) others.push_back(std::move(kept_[k].begun));
   kept_.resize(few);
+  return others;
 }
 
 bool KeptMeshes::has(std::size_t mesh) const {
@@ -108,6 +111,15 @@ MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
   if (searcher.proves_bound) leave_those_known();
+  forget_learnt();
+}
+
+void MeshSearch::make_room() {
+  for (const std::unique_ptr<Begun>& begun : kept.make_room()) note_learnt(*begun);
+}
+
+void MeshSearch::note_learnt(const Begun& begun) {
+  if (begun.solve.learnt) learnt_[begun.mesh] = begun.solve.learnt();
 }
 
 void MeshSearch::leave_those_known() {
@@ -192,7 +204,7 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
   const auto solving = std::chrono::steady_clock::now();
   SolveOptions options = options_within(time - seconds_since(before));
   options.progress = nullptr;
-  begun->solve = searcher.begin(begun->built.problem, options);
+  begun->solve = searcher.begin(begun->built.problem, options, std::exchange(learnt_[m], nullptr));
   trial.solve_seconds += seconds_since(solving);
   note_bounds(m, begun->solve.so_far);
   note_stages(m, begun->solve.so_far, *begun);
@@ -205,7 +217,7 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   MeshTrial& trial = outcome.trials[m];
   const auto before = std::chrono::steady_clock::now();
   std::unique_ptr<Begun> begun = kept.take(m);
-  if (begun == nullptr) kept.make_room();
+  if (begun == nullptr) make_room();
   if (begun != nullptr) {
     // Goes on.
   } else if (searcher.begin != nullptr && outcome.trials.size() > 1) {
@@ -244,6 +256,7 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   if (solution.cut_off && options.cutoff < worth) {
     note_bounds(m, solution);
     const bool is_end = until == SolveOptions::Until::kEnd;
+    if (!is_end) note_learnt(*begun);
     if (is_end && trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
     return !is_end;
   }

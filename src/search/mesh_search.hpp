@@ -40,8 +40,8 @@ class KeptMeshes {
  public:
   // Of equally many steps, the lower the rank, the more promising; the first of equals.
   void keep(std::unique_ptr<Begun> begun, double rank);
-  // Leaves no more than are small together, or one: before another problem is built.
-  void make_room();
+  // Leaves no more than are small together, or one: before another problem is built. The others.
+  std::vector<std::unique_ptr<Begun>> make_room();
   bool has(std::size_t mesh) const;
   std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
   const Begun* most_promising() const { return kept_.empty() ? nullptr : kept_[0].begun.get(); }
@@ -83,6 +83,11 @@ struct MeshSearch {
   bool refuses_mesh = false;  // the searcher, the last one
   double effort;              // of the round at hand
 
+  // Leaves only what is small of meshes that wait, and of the others what was learnt.
+  void make_room();
+  // A round of more effort does not go on from what less of it ended with.
+  void forget_learnt() { learnt_.assign(outcome.trials.size(), nullptr); }
+
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;
   // By the time limit or an interrupt.
@@ -114,6 +119,9 @@ struct MeshSearch {
   void note_infeasible(const Mesh& mesh, const Solution& solution);
   void note_bounds(std::size_t m, const Solution& solution);
   void note_stages(std::size_t m, const Solution& solution, Begun& begun);
+  void note_learnt(const Begun& begun);
+
+  std::vector<LearntOfProblem> learnt_;  // per mesh whose problem was not kept
 };
 
 }  // namespace autopar

@@ -104,6 +104,7 @@ class OuterLoop {
     int idle = 0;
     while (may_go_on() && idle < kIdleRounds) {
       search_.effort *= kMoreEffort;
+      search_.forget_learnt();
       const std::pair before(search_.best, bound_of_open());
       std::vector<std::size_t> open;
       for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
@@ -186,7 +187,7 @@ class OuterLoop {
     search_.outcome.interrupted |= (*look)->solve.so_far.interrupted;
     const double rank = rank_of(**look);
     search_.kept.keep(std::move(*look), rank);
-    search_.kept.make_room();
+    search_.make_room();
     return true;
   }
 

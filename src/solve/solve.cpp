@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "solve/effort.hpp"
+#include "solve/learnt.hpp"
 #include "solve/limit/least_peak.hpp"
 #include "solve/limit/within_limit.hpp"
 #include "solve/network/presolve.hpp"
@@ -42,7 +43,42 @@ class Search {
         limited_(problem_.use_limit < kInfinity),
         race_(problem_, budget_) {
     set(options);
+    look_cutoff_ = options.cutoff;
     race_.progress = [this](const Race&) { tell(); };
+  }
+
+  // In place of the look.
+  Solution begin_from(const Learnt& learnt) {
+    looked_ = true;
+    look_work_ = learnt.look_work;
+    look_cutoff_ = learnt.look_cutoff;
+    budget_.add(learnt.work);
+    start_ = learnt.start;
+    settled_ = learnt.settled;
+    unlimited_bound_ = learnt.unlimited_bound;
+    learnt_prices_ = learnt.prices;
+    done_without_limit_ = learnt_prices_.has_value();
+    unlimited_fits_ = done_without_limit_ && !start_.empty() && within_limit(start_);
+    race_.offer(learnt.least_peak_choices);
+    race_.offer(learnt.choices);
+    race_.raise(learnt.bound);
+    return so_far();
+  }
+
+  LearntOfProblem learnt() const {
+    Learnt result;
+    result.look_work = look_work_;
+    result.look_cutoff = look_cutoff_;
+    result.start = start_;
+    result.bound = race_.bound;
+    result.unlimited_bound = unlimited_bound_;
+    result.prices = limited_search_ != nullptr ? limited_search_->learnt() : learnt_prices_;
+    // Else what was done without the limit may have been cut off: by another cutoff it is worth it.
+    result.work = result.prices ? budget_.work : look_work_;
+    result.settled = settled_;
+    result.choices = race_.choices;
+    result.least_peak_choices = race_.least_peak_choices;
+    return std::make_shared<const Learnt>(std::move(result));
   }
 
   // A first look at the problem without the memory limit.
@@ -56,10 +92,10 @@ class Search {
     set(options);
     deferred_ = false;
     if (!looked_) look();
-    if (free_ != nullptr) solve_without_limit();
+    if (!done_without_limit_) solve_without_limit();
     if (deferred_) return so_far();
     const bool open = !race_.closed() && !(race_.bound >= options_.cutoff);
-    const bool priced = limited_search_ != nullptr;
+    const bool priced = limited_search_ != nullptr || learnt_prices_;
     if (open && limited_ && (priced || !close_enough()) && !unlimited_fits_) solve_with_limit();
     if (options_.patient && !race_.closed()) use_up_the_time();
     return so_far();
@@ -95,11 +131,20 @@ class Search {
     look_work_ = budget_.work;
   }
 
+  // At a network that was not kept, as the first time.
+  void look_again() {
+    budget_.work -= look_work_;  // counted once
+    race_.cutoff = look_cutoff_;
+    look();
+    race_.cutoff = options_.cutoff;
+  }
+
   void solve_without_limit() {
     const bool fits = start_.empty() || within_limit(start_);
     const bool patient = budget_.patient;
     const bool of_use = !limited_ || fits || patient;
     if (of_use || look_work_ < kCheapLook) {
+      if (free_ == nullptr) look_again();
       const Noted noted(race_, "without limit");
       const BudgetShare share(budget_, unlimited_part(), limited_ && !patient ? kUnlimitedTime : 0);
       double most = limited_ && patient ? kPatientUnlimitedWork : kInfinity;
@@ -116,8 +161,9 @@ class Search {
       const bool is_dear = !of_use && !free_->choices().empty() && within_limit(free_->choices());
       if (!free_->choices().empty() && !is_dear) start_ = free_->choices();
     }
-    settled_ = free_->messages();
+    if (free_ != nullptr) settled_ = free_->messages();
     free_ = nullptr;
+    done_without_limit_ = true;
     unlimited_fits_ = !start_.empty() && within_limit(start_);
     unlimited_bound_ = race_.bound;
   }
@@ -142,7 +188,7 @@ class Search {
       using Until = SolveOptions::Until;
       if (limited_search_ == nullptr) {
         limited_search_ = std::make_unique<LimitedSearch>(race_, start_, settled_);
-        limited_search_->price();
+        price();
       }
       deferred_ = options_.until == Until::kPlans && !race_.closed();
       if (deferred_) return;
@@ -150,6 +196,7 @@ class Search {
       // With the effort spent there is nothing to go on with.
       deferred_ = options_.until == Until::kClose && !race_.closed() && !budget_.over();
       if (deferred_) return;
+      if (options_.until != Until::kEnd) note_prices();
       limited_search_->close();
       limited_search_ = nullptr;
     }
@@ -170,6 +217,19 @@ class Search {
     budget_.counted = false;
     const bool again = limited_ && !deferred_ && race_.feasible() && !unlimited_fits_;
     if (again && !budget_.over()) solve_with_limit();
+  }
+
+  // A mesh that this cutoff ends may be worth more plans below another one.
+  void note_prices() {
+    learnt_prices_ = limited_search_->learnt();
+    if (learnt_prices_) learnt_prices_->has_plans = false;
+  }
+
+  // From where another search ended, if one did.
+  void price() {
+    if (!learnt_prices_) return limited_search_->price();
+    limited_search_->price_from(std::move(*learnt_prices_));
+    learnt_prices_.reset();
   }
 
   bool close_enough() const {
@@ -242,7 +302,9 @@ class Search {
   double unlimited_bound_ = 0;
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it
-  double look_work_ = 0;
+  double look_work_ = 0, look_cutoff_ = kInfinity;
+  bool done_without_limit_ = false;
+  std::optional<LearntPrices> learnt_prices_;  // by a search before this one
   bool looked_ = false;
   bool deferred_ = false;
   bool peak_proven_ = false;
@@ -281,10 +343,12 @@ Solution solve_dp(const Problem& problem, const SolveOptions& options) {
   return Search(problem, options).finish(options);
 }
 
-BegunSolve begin_dp(const Problem& problem, const SolveOptions& options) {
+BegunSolve begin_dp(const Problem& problem, const SolveOptions& options,
+                    const LearntOfProblem& learnt) {
   const auto search = std::make_shared<Search>(problem, options);
-  Solution so_far = search->begin();
-  return {std::move(so_far), [search](const SolveOptions& now) { return search->finish(now); }};
+  Solution so_far = learnt == nullptr ? search->begin() : search->begin_from(*learnt);
+  return {std::move(so_far), [search](const SolveOptions& now) { return search->finish(now); },
+          [search] { return search->learnt(); }};
 }
 
 }  // namespace autopar

@@ -29,6 +29,10 @@ std::vector<int> AllTimes::labels_of(const std::vector<int>& choices) const {
   return labels;
 }
 
+void AllTimes::take_best() {
+  if (race_.feasible()) best_ = labels_of(race_.choices);
+}
+
 void AllTimes::keep(std::vector<int> labels) {
   double work = 0;
   const double allowed = std::min(kRepairPart * race_.budget.left(), kMostRepairWork);

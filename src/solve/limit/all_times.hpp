@@ -18,6 +18,8 @@ class AllTimes {
   std::vector<int> labels_of(const std::vector<int>& choices) const;
   const std::vector<int>& best() const { return best_; }  // labels; empty: none is known
 
+  // The race's plan becomes the best.
+  void take_best();
   // Labels are kept where they are better, after single ones were changed until they are within the
   // limit.
   void keep(std::vector<int> labels);

@@ -41,11 +41,28 @@ class PriceSearch {
     const bool possible = add(start);
     if (possible) add_rows(best_.met[0].excess);
     pricer_.allow(rows_);
-    const double unpriced = best_.bound = pricer_.settle({}, false);
+    best_.unpriced = best_.bound = pricer_.settle({}, false);
     pricer_.keep_messages();
     if (!add(pricer_.favoured()) && !possible) return std::move(best_);
     if (!possible) add_rows(best_.met[0].excess);
+    improve();
+    return std::move(best_);
+  }
+
+  Priced go_on(Priced known) {
+    best_ = std::move(known);
+    rows_ = pricer_.rows();
+    if (best_.reach > 0) reach_ = best_.reach;
+    best_.bound = pricer_.settle(best_.prices, false);
+    pricer_.keep_messages();
+    improve();
+    return std::move(best_);
+  }
+
+ private:
+  void improve() {
     int in_vain = 0;
+    best_.cut_off = false;
     double inwards = kInwards;
     for (int step = 0;
          step < effort::prices::kSteps && in_vain < effort::prices::kInVain && !race_.budget.over();
@@ -65,21 +82,21 @@ class PriceSearch {
         best_.bound = bound;
         best_.prices = now;
         pricer_.keep_messages();
-        if (bound > (1 + effort::prices::kCloseEnough) * std::min(race_.below(), most_)) break;
+        best_.cut_off = bound > (1 + effort::prices::kCloseEnough) * std::min(race_.below(), most_);
+        if (best_.cut_off) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
       // These prices were far too high.
-      if (bound < unpriced) pricer_.return_to_kept();
+      if (bound < best_.unpriced) pricer_.return_to_kept();
     }
+    best_.reach = reach_;
     pricer_.return_to_kept();
     best_.bound = pricer_.settle(best_.prices, true);
     // Nothing fits. Where nothing costs anything, a bound above that may be rounding.
     if (most_ > 0 && best_.bound > (1 + effort::prices::kCloseEnough) * most_)
       race_.raise(kInfinity);
-    return std::move(best_);
   }
 
- private:
   // False if it was known.
   bool add(std::vector<int> labels) {
     const bool known = std::any_of(best_.met.begin(), best_.met.end(),
@@ -206,6 +223,10 @@ void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& pr
 
 Priced find_prices(const AllTimes& all, const std::vector<int>& start, Pricer& pricer, Race& race) {
   return PriceSearch(all, pricer, race).run(start);
+}
+
+Priced find_better_prices(const AllTimes& all, Priced known, Pricer& pricer, Race& race) {
+  return PriceSearch(all, pricer, race).go_on(std::move(known));
 }
 
 }  // namespace autopar::solver

@@ -34,6 +34,10 @@ struct Priced {
   std::vector<Met> met = {};  // no two alike, the latest last
   std::optional<DividedNode> divided = {};
   double mixed = kInfinity;  // what the best mix of parts of what was met costs
+  // Where a search for prices goes on that a cutoff ended.
+  double unpriced = -kInfinity;  // the bound without prices
+  double reach = 0;              // how high they may be; 0: as at first
+  bool cut_off = false;
 };
 
 // Adds a labelling, or puts it last where it was known; of more than a few, the first goes.
@@ -46,5 +50,7 @@ void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& pr
 // The prices stay behind the program's, towards the best so far: Wentges, "Weighted Dantzig-Wolfe
 // decomposition for linear mixed-integer programming", 1997.
 Priced find_prices(const AllTimes& all, const std::vector<int>& start, Pricer& pricer, Race& race);
+// Goes on from prices that were found before; the pricer has their rows.
+Priced find_better_prices(const AllTimes& all, Priced known, Pricer& pricer, Race& race);
 
 }  // namespace autopar::solver

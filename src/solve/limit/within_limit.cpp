@@ -59,6 +59,37 @@ void LimitedSearch::price() {
   if (!times_.empty()) price_few_times();
 }
 
+void LimitedSearch::price_from(LearntPrices learnt) {
+  if (all_.net().impossible) return race_.raise(race_.below());
+  const Noted noted(race_, "prices");
+  const BudgetShare share(budget_, kFewTimesPart);
+  all_.take_best();
+  priced_ = std::move(learnt.priced);
+  for (Met& met : priced_.met) met = weigh(all_.net(), std::move(met.labels));
+  has_plans_ = learnt.has_plans && !priced_.cut_off;
+  times_ = std::move(learnt.times);
+  prices_ = std::move(learnt.prices);
+  pricer_ = std::make_unique<Pricer>(race_, all_, learnt.messages);
+  pricer_->allow(learnt.rows);
+  if (priced_.cut_off) {
+    priced_ = find_better_prices(all_, std::move(priced_), *pricer_, race_);
+  } else {
+    pricer_->settle(priced_.prices, false);
+  }
+}
+
+std::optional<LearntPrices> LimitedSearch::learnt() const {
+  if (pricer_ == nullptr || priced_.met.empty()) return std::nullopt;
+  LearntPrices result = {.priced = priced_,
+                         .rows = pricer_->rows(),
+                         .messages = pricer_->messages(),
+                         .has_plans = has_plans_,
+                         .times = times_,
+                         .prices = prices_};
+  for (Met& met : result.priced.met) met.excess = {};
+  return result;
+}
+
 void LimitedSearch::close() {
   bool whole = !budget_.patient;  // the first rounds must leave time for others
   if (branch()) return;

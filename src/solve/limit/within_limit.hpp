@@ -3,12 +3,23 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "solve/limit/halves.hpp"
 #include "solve/state/found.hpp"
 
 namespace autopar::solver {
+
+// What a search for prices has learnt, for another one on the same problem.
+struct LearntPrices {
+  Priced priced;          // of what was met the labels only: the rest follows from them
+  std::vector<int> rows;  // that may have prices
+  std::shared_ptr<const CarriedMessages> messages;
+  bool has_plans = false;
+  std::set<int> times;
+  TimePrices prices;
+};
 
 // Choices below the race's cutoff that fit its problem's limit, and a bound.
 class LimitedSearch {
@@ -20,6 +31,10 @@ class LimitedSearch {
 
   // Prices of the times that are too full, from the labellings that they favour.
   void price();
+  // In place of that: from what another search had learnt.
+  void price_from(LearntPrices learnt);
+  // Nothing where that would not be worth it.
+  std::optional<LearntPrices> learnt() const;
   // Plans combined from these labellings, and better prices; once.
   void find_plans();
   // What is left open, on the network that has the limit at those times only, and is reduced for
