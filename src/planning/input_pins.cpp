@@ -86,13 +86,14 @@ void pin_repeats(const Inputs& inputs, Pins& pins) {
 }  // namespace
 
 std::string base_of(const std::string& name) {
-  std::string base = name;
-  for (std::size_t dot = base.rfind('.'); dot != std::string::npos; dot = base.rfind('.')) {
-    const std::string ending = base.substr(dot);
-    if (ending != ".again" && ending != ".hub") break;
-    base.resize(dot);
+  std::size_t end = name.size();
+  for (const std::string ending : {".again", ".hub"}) {
+    for (std::size_t at = name.find(ending); at < end; at = name.find(ending, at + 1)) {
+      const std::size_t behind = at + ending.size();
+      if (behind == name.size() || name[behind] == '.') end = at;
+    }
   }
-  return base;
+  return name.substr(0, end);
 }
 
 void drop_unmade(const Graph& graph, Pins& pins) {

@@ -16,7 +16,8 @@ Result<Fill> parse_fill(const std::string& name);
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
 
 // Of what is made when a step, or a part of it, is planned, repeated ops, those that hand on hubs,
-// and their values, the name of what it is made of ("fc1.again": "fc1"); else the name.
+// and their values, the name of what it is made of ("fc1.again": "fc1", "norm.again.mean": "norm");
+// else the name.
 std::string base_of(const std::string& name);
 // Leaves out pins of such as the graph does not have.
 void drop_unmade(const Graph& graph, Pins& pins);

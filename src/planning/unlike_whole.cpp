@@ -128,6 +128,18 @@ bool is_of_shapes(const Op& op) {
   return false;
 }
 
+// Whether it makes nothing but indices of look-ups over several dimensions. These go over samples
+// by their numbers, which their rules check.
+bool makes_indices(const Op& op, const Graph& graph, const std::vector<std::vector<Use>>& uses) {
+  const auto is_index = [&](const Use& use) {
+    const Op& reader = graph.op(use.op);
+    return use.port == 1 && (reader.type == "GatherND" || reader.type == "ScatterND");
+  };
+  return op.type == "Concat" && op.has_output(0) && !uses[op.outputs[0].index()].empty() &&
+         std::all_of(uses[op.outputs[0].index()].begin(), uses[op.outputs[0].index()].end(),
+                     is_index);
+}
+
 std::map<std::string, std::size_t> places_of(const Graph& graph) {
   std::map<std::string, std::size_t> places;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) places.emplace(graph.ops[o].name, o);
@@ -183,6 +195,7 @@ Result<std::optional<std::string>> op_unlike_whole(const Graph& whole, const Gra
   const std::vector<char> depends = made_of_cut(part, cut);
   const std::vector<ValueId> updated = updated_inputs(part, kNextPattern);
   const std::map<std::string, std::size_t> places = places_of(whole);
+  const std::vector<std::vector<Use>> uses = uses_of(part);
   BatchFactors factors(whole, batch_dim);  // a part may have one sample
   for (std::size_t o = 0; o < part.ops.size(); ++o) {
     const Op& op = part.ops[o];
@@ -198,6 +211,7 @@ Result<std::optional<std::string>> op_unlike_whole(const Graph& whole, const Gra
       return std::optional(op.name);
     }
     if (!reads_other_constant(whole, *other, part, op)) continue;
+    if (makes_indices(op, part, uses)) continue;
     if (averages && data.any) {
       AUTOPAR_TRY(has_samples, factors.has(found->second));
       if (!has_samples) continue;
