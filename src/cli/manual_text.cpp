@@ -52,42 +52,42 @@ const std::vector<ManualSection>& sections_after() {
 
 namespace {
 
-constexpr ManualSection
-    kCommands
-        [] =
-            {
-                {"search",
-                 R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search has written stay in any case, the model above all, and so do files of an earlier plan that the new one does not have, which are named (but its `step.json`, which goes: a folder that has one is a step).)"},
-                {"apply",
-                 R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
-                {"grad",
-                 R"(Writes the training step that `search --train` plans as a model of its own: the forward pass, the loss, the backward pass and the update, with parameters, states and data as inputs, and the next values of the former as outputs `new.NAME`.)"},
-                {"price",
-                 R"(Prints what a strategy costs, term by term. Without `--strategy` what a program with collectives costs: a plan, a folder of programs, or a model into which somebody wrote operators of the domain `ai.autopar` or another runtime's collectives. Its operators are priced on their local shapes, its collectives by the tiers that their groups cross; rank 0 is the first device. Without `--strategy` the prices are ideal ones: whatever profile a plan was searched with, nothing goes on beside anything else and every operator is a kernel of its own. With messages (`Send`, `Recv`) the time is that of the last rank, each collective starting when all ranks of its group are there.)"},
-                {"run",
-                 R"(Executes a plan on all its ranks and compares its outputs with those of the unsharded model. The last line is `PASSED` or `FAILED`.
+// clang-format off
+constexpr ManualSection kCommands[] =
+    {
+        {"search",
+         R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search has written stay in any case, the model above all, and so do files of an earlier plan that the new one does not have, which are named (but its `step.json`, which goes: a folder that has one is a step).)"},
+        {"apply",
+         R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
+        {"grad",
+         R"(Writes the training step that `search --train` plans as a model of its own: the forward pass, the loss, the backward pass and the update, with parameters, states and data as inputs, and the next values of the former as outputs `new.NAME`.)"},
+        {"price",
+         R"(Prints what a strategy costs, term by term. Without `--strategy` what a program with collectives costs: a plan, a folder of programs, or a model into which somebody wrote operators of the domain `ai.autopar` or another runtime's collectives. Its operators are priced on their local shapes, its collectives by the tiers that their groups cross; rank 0 is the first device. Without `--strategy` the prices are ideal ones: whatever profile a plan was searched with, nothing goes on beside anything else and every operator is a kernel of its own. With messages (`Send`, `Recv`) the time is that of the last rank, each collective starting when all ranks of its group are there.)"},
+        {"run",
+         R"(Executes a plan on all its ranks and compares its outputs with those of the unsharded model. The last line is `PASSED` or `FAILED`.
 
 Inputs that are not given are made by what reads them: weights by Glorot's rule, data of unit variance, scales and what must be positive round 1, indices over the whole of what they index; other numbers of standard deviation 0.1, other integers 0 and 1.)"},
-                {"verify",
-                 R"(Proves what `run` needs, and runs nothing: every program passes ONNX's checker, every collective's groups hold each rank once, all ranks issue matching collectives in one order and none waits for itself in a circle, inputs and outputs have the shapes of their layouts; and where strategy.json and the model are there, that they are what the plan was made of. The last line is `PASSED` or `FAILED` (exit code 4, with what is wrong and where).)"},
-                {"export",
-                 R"(Writes a plan that is there in the words of another runtime, as `--dialect` of `search` does, or as the settings of a training program (`--as`), with what of it has no word there.)"},
-                {"calibrate",
-                 R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached, and what compute loses beside a collective. With `--model` also a profile of the ops of models and their launches. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` all is timed on the GPU where ONNX Runtime has a CUDA provider, else collectives with copies from host memory and ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
-                {"fit",
-                 R"(Reads a table of plans and the times that their steps took, and writes the profile whose predictions come nearest to them: of the numbers that `--only` names those with the least squared logarithms of predicted over measured. All other numbers, and which ops are one kernel, stay as `--profile` has them. Prints predicted and measured times before and after, and what each row is predicted to take by a fit to the other rows.)"},
-                {"merge",
-                 R"(Puts the weights of a plan written with `--weights sharded` together. Ranks that hold the same slice must agree.)"},
-                {"reshard-weights",
-                 R"(Reads the weights of `--from` and writes the ranks' folders for the plan in the folder `--to`. Graph inputs of the plan (weights and optimizer states of a training step) are taken along.)"},
-                {"show",
-                 R"(Prints a readable picture of a file; what it is shows in its content. `show clusters` and `show profiles` list the ready-made ones.)"},
-                {"solve",
-                 R"(Solves a bare search problem and prints the choices; cost and lower bound go to standard error, with `-v` every better cost when it is found. `--json` prints cost, lower bound, memory and seconds too. It stops at the time limit or at an interrupt with the best found by then. Costs of 1e18 and more forbid a choice, or a pair of them.)"},
-                {"doctor",
-                 R"(Says what this program was built with and what the machine has: ONNX Runtime, MPI libraries, GPUs with driver, CUDA runtime and NCCL, what a launcher said, ports, cores and memory; for each that is absent or broken why, and what is then not possible. `-v` adds single facts. The exit code is 0 as long as the program itself works.)"},
-                {"manual", R"(Prints this manual.)"},
+        {"verify",
+         R"(Proves what `run` needs, and runs nothing: every program passes ONNX's checker, every collective's groups hold each rank once, all ranks issue matching collectives in one order and none waits for itself in a circle, inputs and outputs have the shapes of their layouts; and where strategy.json and the model are there, that they are what the plan was made of. The last line is `PASSED` or `FAILED` (exit code 4, with what is wrong and where).)"},
+        {"export",
+         R"(Writes a plan that is there in the words of another runtime, as `--dialect` of `search` does, or as the settings of a training program (`--as`), with what of it has no word there.)"},
+        {"calibrate",
+         R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached, and what compute loses beside a collective. With `--model` also a profile of the ops of models and their launches. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` all is timed on the GPU where ONNX Runtime has a CUDA provider, else collectives with copies from host memory and ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
+        {"fit",
+         R"(Reads a table of plans and the times that their steps took, and writes the profile whose predictions come nearest to them: of the numbers that `--only` names those with the least squared logarithms of predicted over measured. All other numbers, and which ops are one kernel, stay as `--profile` has them. Prints predicted and measured times before and after, and what each row is predicted to take by a fit to the other rows.)"},
+        {"merge",
+         R"(Puts the weights of a plan written with `--weights sharded` together. Ranks that hold the same slice must agree.)"},
+        {"reshard-weights",
+         R"(Reads the weights of `--from` and writes the ranks' folders for the plan in the folder `--to`. Graph inputs of the plan (weights and optimizer states of a training step) are taken along.)"},
+        {"show",
+         R"(Prints a readable picture of a file; what it is shows in its content. `show clusters` and `show profiles` list the ready-made ones.)"},
+        {"solve",
+         R"(Solves a bare search problem and prints the choices; cost and lower bound go to standard error, with `-v` every better cost when it is found. `--json` prints cost, lower bound, memory and seconds too. It stops at the time limit or at an interrupt with the best found by then. Costs of 1e18 and more forbid a choice, or a pair of them.)"},
+        {"doctor",
+         R"(Says what this program was built with and what the machine has: ONNX Runtime, MPI libraries, GPUs with driver, CUDA runtime and NCCL, what a launcher said, ports, cores and memory; for each that is absent or broken why, and what is then not possible. `-v` adds single facts. The exit code is 0 as long as the program itself works.)"},
+        {"manual", R"(Prints this manual.)"},
 };
+// clang-format on
 
 }  // namespace
 

@@ -162,14 +162,14 @@ bool reads_data(const Op& op, const std::vector<char>& depends) {
 }
 
 // An op of the whole that the part does without, since it does nothing there: what divides by a
-// number of samples that is one, or makes as many of what is of all of them.
+// number of samples that is one, or makes as many of what is of all of them. `factors`: of the
+// whole.
 Result<std::optional<std::string>> op_left_out(const Graph& whole, const Graph& part,
                                                const std::vector<MicroInput>& cut,
-                                               std::size_t batch_dim, bool averages) {
+                                               BatchFactors& factors, bool averages) {
   const std::vector<char> depends = made_of_cut(whole, cut);
   const std::vector<ValueId> updated = updated_inputs(whole, kNextPattern);
   const std::map<std::string, std::size_t> places = places_of(part);
-  BatchFactors factors(whole, batch_dim);
   for (std::size_t o = 0; o < whole.ops.size(); ++o) {
     const Op& op = whole.ops[o];
     if (op.phase != Phase::kForward || places.count(op.name) != 0 || adds_up(op, updated)) continue;
@@ -218,7 +218,7 @@ Result<std::optional<std::string>> op_unlike_whole(const Graph& whole, const Gra
     }
     return std::optional(op.name);
   }
-  return op_left_out(whole, part, cut, batch_dim, averages);
+  return op_left_out(whole, part, cut, factors, averages);
 }
 
 namespace {
