@@ -2,26 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include "autopar/comm.hpp"
+#include "reshards.hpp"
 
 namespace autopar::collective_test {
 
-namespace {
-
-// Tier sizes, innermost first; fast inside, slow outside.
-Cluster cluster_of(const std::vector<std::int64_t>& sizes) {
-  Cluster cluster;
-  cluster.name = "test";
-  cluster.device = {"device", Bytes{1} << 30, 2e12, {{"float32", 1e12}}};
-  const std::vector<std::string> names = {"nvlink", "ib", "pod"};
-  const std::vector<double> bandwidths = {3e11, 2.5e10, 1.25e10};
-  const std::vector<Seconds> latencies = {2e-6, 5e-6, 8e-6};
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    cluster.tiers.push_back({names[i], sizes[i], bandwidths[i], latencies[i], {}});
-  }
-  return cluster;
-}
-
-}  // namespace
+using testing::reshards::cluster_of;
 
 TEST_CASE("bytes sent by one device", "[comm]") {
   const Mesh mesh = make_mesh(cluster_of({4, 2}), {2, 4}).value();
