@@ -548,6 +548,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
     if (options.phases_apart) drop_unmade(request.graph, request.pins);
     complete_pins(*pins, request);
   }
+  AUTOPAR_RETURN_IF_ERROR(set_meshes(options, request));
   find_kernels(inputs, options);
   return request;
 }

@@ -14,6 +14,7 @@
 #include "planning/trace.hpp"
 #include "recompute/of_unit.hpp"
 #include "report/unit.hpp"
+#include "search/meshes.hpp"
 
 namespace autopar {
 
@@ -448,6 +449,36 @@ Result<std::optional<Recompute>> parse_recompute_option(const std::string& optio
   return usage_error("--recompute '" + option + "': expected auto, none, cheap, products or full");
 }
 
+namespace {
+
+Result<std::vector<Mesh>> make_meshes(const Cluster& cluster,
+                                      const std::vector<std::string>& texts) {
+  std::vector<Mesh> meshes;
+  for (const std::string& text : texts) {
+    AUTOPAR_TRY(sizes, parse_mesh(text));
+    AUTOPAR_TRY(mesh, make_mesh(cluster, sizes));
+    meshes.push_back(std::move(mesh));
+  }
+  return meshes;
+}
+
+}  // namespace
+
+Status set_meshes(const PlanOptions& options, SearchRequest& request) {
+  const std::set<std::string>& left_out = options.left_out_meshes;
+  if (request.mesh || (options.more_meshes.empty() && left_out.empty())) return Ok{};
+  AUTOPAR_TRY(others, make_meshes(request.cluster, options.more_meshes));
+  request.meshes = meshes_of(request);
+  for (Mesh& mesh : others) {
+    const auto known = std::find(request.meshes.begin(), request.meshes.end(), mesh);
+    if (known == request.meshes.end()) request.meshes.push_back(std::move(mesh));
+  }
+  std::erase_if(request.meshes,
+                [&](const Mesh& mesh) { return left_out.count(to_text(mesh)) != 0; });
+  if (!request.meshes.empty()) return Ok{};
+  return input_error("no mesh keeps the pins of all chunks of its stage");
+}
+
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
                                    const CommonOptions& common) {
   SearchRequest request{inputs.model.graph, inputs.rules, inputs.cluster};
@@ -465,11 +496,8 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
     AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
     request.mesh = std::move(mesh);
   }
-  for (const std::string& text : options.meshes) {
-    AUTOPAR_TRY(sizes, parse_mesh(text));
-    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
-    request.meshes.push_back(std::move(mesh));
-  }
+  AUTOPAR_TRY(meshes, make_meshes(inputs.cluster, options.meshes));
+  request.meshes = std::move(meshes);
   if (options.io == "full" && (options.inputs != "free" || options.outputs != "free")) {
     return usage_error(
         "--io full says how inputs and outputs lie; leave --inputs and --outputs out");

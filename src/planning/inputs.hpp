@@ -107,6 +107,9 @@ Result<std::optional<Recompute>> parse_recompute_option(const std::string& optio
 // that the model does not have, --io full beside --inputs or --outputs.
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
                                    const CommonOptions& common);
+// To the meshes that the request tries by itself it adds those of the options, and leaves out what
+// they say. Errors: none is left (kInput).
+Status set_meshes(const PlanOptions& options, SearchRequest& request);
 
 // Where the file does not say what is data: what a step hands to the next one along the batch is,
 // such as caches.

@@ -1,6 +1,7 @@
 // What a plan is asked for with: the options of search, apply and price as values.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,10 @@ struct PlanOptions {
   bool phases_apart = false;        // as of SearchRequest
   int max_axes = 0;                 // 0: the default of the searcher
   std::vector<std::string> meshes;  // that are tried where none is given; empty: by max_axes
-  double effort = 1;                // of what a search spends by default
+  // That are tried beside those, and are not, unless one is given.
+  std::vector<std::string> more_meshes;
+  std::set<std::string> left_out_meshes;
+  double effort = 1;  // of what a search spends by default
   std::string gap;
   Seconds time_limit = kInfinity;
   std::size_t rows = 8;

@@ -44,9 +44,17 @@ std::vector<std::string> first_and_last(const Graph& graph) {
   return found;
 }
 
+namespace {
+
+bool has_pins(const ChunkSearch& search) {
+  return search.pins && !(search.pins->pins.ops.empty() && search.pins->pins.values.empty());
+}
+
+}  // namespace
+
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage,
                        std::shared_ptr<const KernelsByOp> kernels_of_step)
-    : search_(search), options_(search.options), stage_(search.bare) {
+    : search_(search), options_(search.options), stage_(search.bare), is_pinned_(has_pins(search)) {
   stage_.cluster = std::move(stage);
   stage_.kernels_of_step = std::move(kernels_of_step);
   // Plans without stages are one program.
@@ -233,11 +241,19 @@ Result<std::optional<ChunkPlan>> ChunkPlans::with_sources(
 }
 
 bool ChunkPlans::may_choose_meshes() const {
-  const auto& pins = search_.pins;
-  const bool is_pinned =
-      pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
-  return search_.common.mesh.empty() && options_.max_axes == 0 && !is_pinned &&
-         !is_templates(options_.searcher);
+  return !is_pinned_ && only_on_.empty() && !has_given_meshes();
+}
+
+bool ChunkPlans::has_given_meshes() const {
+  const bool has_axes = search_.pins && !search_.pins->mesh.empty();
+  return has_axes || !search_.common.mesh.empty() || options_.max_axes != 0 ||
+         is_templates(options_.searcher);
+}
+
+void ChunkPlans::set_meshes(PlanOptions& options) const {
+  if (!only_on_.empty()) options.meshes = only_on_;
+  if (!only_on_.empty() || has_given_meshes()) return;
+  (is_pinned_ ? options.more_meshes : options.meshes) = meshes();
 }
 
 bool ChunkPlans::is_of_parts(const AskedChunk& asked) const {
@@ -298,12 +314,6 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
     }
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh}, cutoff_);
     if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
-  }
-  if (!asked.not_on.empty()) {
-    std::vector<std::string> others = meshes();
-    std::erase_if(others, [&](const std::string& mesh) { return asked.not_on.count(mesh) != 0; });
-    if (others.empty()) return input_error("no mesh keeps the pins of all chunks of its stage");
-    return searched_on(asked, std::move(others), cutoff_);
   }
   if (!asked.mesh.empty() || !may_choose_meshes()) return searched_on(asked, {}, cutoff_);
   if (searched_ >= kSearchedOnAll) {
@@ -405,7 +415,9 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(const AskedChunk&
   const Graph& graph = asked.inputs->model.graph;
   PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
-  options.meshes = std::move(meshes);
+  if (asked.mesh.empty() && meshes.empty()) set_meshes(options);
+  if (!meshes.empty()) options.meshes = std::move(meshes);
+  options.left_out_meshes = asked.not_on;
   const double part = static_cast<double>(graph.ops.size()) / kOpsOfEffort;
   options.effort *= tuning::chunks::kEffort * std::clamp(part, kLeastEffort, 1.0);
   // Chunks are small enough for it.
@@ -420,7 +432,7 @@ Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
                                          const std::optional<StreamTimes>& weights) const {
   AUTOPAR_TRY(inputs, inputs_of(graph));
   PlanOptions options = options_;
-  if (may_choose_meshes()) options.meshes = meshes();
+  set_meshes(options);
   auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
   if (least) {
     logging::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),

@@ -70,9 +70,16 @@ class ChunkPlans {
   // From now on plans leave so much of the room of a device. Precondition: none is planned yet.
   void leave(Bytes bytes) { left_ = bytes; }
 
+  // From now on plans are looked for on these meshes, if there are any, all ops at once.
+  // Precondition: none is planned yet.
+  void plan_on(std::vector<std::string> meshes) { only_on_ = std::move(meshes); }
+
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.
   bool may_choose_meshes() const;
+  // Those that are tried for a graph, also where pins may need others; as the options have it where
+  // something is said.
+  void set_meshes(PlanOptions& options) const;
   std::vector<std::string> meshes() const;
 
   // Weights of streams that suit the graph of a chunk, and its least time by them; none without a
@@ -117,6 +124,7 @@ class ChunkPlans {
   bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked) const;
   Status plan(AskedChunk asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(AskedChunk& asked);
+  bool has_given_meshes() const;
   // Whether it is made of plans of its units first.
   bool is_of_parts(const AskedChunk& asked) const;
   // And none like it is planned.
@@ -166,8 +174,10 @@ class ChunkPlans {
 
   const ChunkSearch& search_;
   PlanOptions options_;
-  Inputs stage_;    // what is read of a chunk but for its graph and rules
-  Bytes left_ = 0;  // of the room
+  Inputs stage_;            // what is read of a chunk but for its graph and rules
+  bool is_pinned_ = false;  // an op or a value
+  Bytes left_ = 0;          // of the room
+  std::vector<std::string> only_on_;
   Seconds cutoff_ = kInfinity;
   int cut_ = 0;  // how many there were
   std::vector<Known> known_;

@@ -77,7 +77,7 @@ class Pipelines {
     AUTOPAR_RETURN_IF_ERROR(raise_bound());
     tell_of_left();
     AUTOPAR_RETURN_IF_ERROR(plan_on_finer_meshes());
-    if (best_.pipeline && step_of_best_->is_small()) AUTOPAR_RETURN_IF_ERROR(move_cuts());
+    if (best_.pipeline) AUTOPAR_RETURN_IF_ERROR(improve_pipeline());
     return taken();
   }
 
@@ -282,10 +282,19 @@ class Pipelines {
     return Ok{};
   }
 
-  // Of small steps, whose chunks are planned soon: estimates by units say less there.
-  Status move_cuts() {
+  // Cuts of small steps, whose chunks are planned soon: estimates by units say less there. Meshes
+  // where much is left to gain; what is faster than the bound is on a mesh that that is not about.
+  Status improve_pipeline() {
     PipelinePlan& best = *best_.pipeline;
-    AUTOPAR_RETURN_IF_ERROR(step_of_best_->move_cuts(form_of_best_, wanted_.room, best));
+    PipelineStep& step = *step_of_best_;
+    if (step.is_small()) {
+      AUTOPAR_RETURN_IF_ERROR(step.move_cuts(form_of_best_, wanted_.room, best));
+    }
+    const Seconds enough = lower_bound_ * (1 + tuning::outer::kFarAbove);
+    if (step.is_small() && best.times.makespan > enough && !step.is_over()) {
+      AUTOPAR_RETURN_IF_ERROR(step.plan_on_finer_meshes(form_of_best_, wanted_.room, best));
+      if (best.times.makespan < lower_bound_) lower_bound_ = step.least_compute();
+    }
     PipelineTrial& trial = tried_[trial_of_best_];
     trial.seconds = best.times.makespan;
     trial.peak_bytes = best.peak_bytes;

@@ -354,11 +354,11 @@ Result<Seconds> PipelineStep::time_by(const PipelinePlan& plan, const std::vecto
 // are made again with less.
 Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
                                            const std::vector<OpId>& cuts, Seconds cutoff,
-                                           UnitEnds ends) {
+                                           UnitEnds ends, const std::vector<std::string>& meshes) {
   AUTOPAR_TRY(room, room_of(candidate.stage, search_.common));
   Bytes left = 0, most = 0;
   for (int round = 0; round < tuning::outer::kWaitingRounds; ++round) {
-    auto plan = planned_leaving(candidate, cuts, cutoff, ends, left);
+    auto plan = planned_leaving(candidate, cuts, cutoff, ends, left, meshes);
     if (!plan && round > 0 && plan.error().code == ErrorCode::kInfeasible) break;
     const bool fits = !plan || !is_forward_only(candidate.schedule) || plan->peak_bytes <= room;
     if (fits) return plan;
@@ -373,7 +373,8 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
 
 Result<PipelinePlan> PipelineStep::planned_leaving(const FormCandidate& candidate,
                                                    const std::vector<OpId>& cuts, Seconds cutoff,
-                                                   UnitEnds ends, Bytes left) {
+                                                   UnitEnds ends, Bytes left,
+                                                   const std::vector<std::string>& meshes) {
   PipelinePlan plan;
   plan.form = candidate.form;
   plan.stage = candidate.stage;
@@ -390,7 +391,10 @@ Result<PipelinePlan> PipelineStep::planned_leaving(const FormCandidate& candidat
   plan.passes = plan.schedule.lines;
   for (ChunkHint& hint : hints) hint.room -= static_cast<double>(left);
   std::optional<ChunkPlans> alone;  // what others were planned with is more
-  if (left > 0) alone.emplace(search_, plan.stage).leave(left);
+  if (left > 0 || !meshes.empty()) {
+    alone.emplace(search_, plan.stage).leave(left);
+    alone->plan_on(meshes);
+  }
   ChunkPlans& plans =
       alone ? *alone : plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
   ChunkPlans::MayGain gains;
@@ -498,7 +502,7 @@ Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   PlanOptions options = search_.options;
   const ChunkPlans plans(search_, search_.whole.cluster);
   if (finer && !plans.may_choose_meshes()) return infeasible_error("the meshes are given");
-  if (!finer && plans.may_choose_meshes()) options.meshes = plans.meshes();
+  if (!finer) plans.set_meshes(options);
   // The bound is about its plans, and these meshes are few.
   if (options.searcher == "auto") options.searcher = "dp";
   OtherPlan other;

@@ -59,6 +59,11 @@ class PipelineStep {
   // than `room`. Each is planned, so this is for small steps. Errors: of the searches; the plan is
   // then the best so far.
   Status move_cuts(const FormCandidate& candidate, Bytes room, PipelinePlan& best);
+  // What the compute of a step takes at least, on all devices and whatever the meshes.
+  Seconds least_compute() const { return bounds_.of_single_compute(search_.whole.cluster); }
+  // Plans that again on meshes that divide those of its chunks further, unless others are asked
+  // for; what is faster is then the best. Errors: as of move_cuts().
+  Status plan_on_finer_meshes(const FormCandidate& candidate, Bytes room, PipelinePlan& best);
   // Of the form of one stage; `finer`: on the meshes of a search without stages, unless others are
   // asked for (kInfeasible). Errors: of the search.
   Result<Planned> plan_single(Seconds cutoff, bool finer);
@@ -96,11 +101,12 @@ class PipelineStep {
   Result<PipelinePlan> plan_from(Cut cut, const FormCandidate& candidate, Seconds cutoff,
                                  UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                               Seconds cutoff, UnitEnds ends);
+                               Seconds cutoff, UnitEnds ends,
+                               const std::vector<std::string>& meshes = {});
   // The same of chunks that leave so much of a device's room.
   Result<PipelinePlan> planned_leaving(const FormCandidate& candidate,
                                        const std::vector<OpId>& cuts, Seconds cutoff, UnitEnds ends,
-                                       Bytes left);
+                                       Bytes left, const std::vector<std::string>& meshes);
   static Result<bool> may_gain(const FormCandidate& candidate, const std::vector<ChunkCost>& costs,
                                std::size_t planned, Seconds cutoff);
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
@@ -113,7 +119,7 @@ class PipelineStep {
   std::vector<OpId> cuts_of_plan(const PipelinePlan& plan) const;
   // Whether the plan with these cuts is better, which is then the best.
   Result<bool> takes_cuts(const FormCandidate& candidate, const std::vector<OpId>& cuts, Bytes room,
-                          PipelinePlan& best);
+                          PipelinePlan& best, const std::vector<std::string>& meshes = {});
   double sent_per_s(const FormCandidate& candidate) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
   std::vector<ChunkCost> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,

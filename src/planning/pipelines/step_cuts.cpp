@@ -120,9 +120,10 @@ std::vector<OpId> PipelineStep::cuts_of_plan(const PipelinePlan& plan) const {
 
 // What does not fit, or cannot be cut so, is no better.
 Result<bool> PipelineStep::takes_cuts(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                                      Bytes room, PipelinePlan& best) {
+                                      Bytes room, PipelinePlan& best,
+                                      const std::vector<std::string>& meshes) {
   if (!chunks_of(step_, cuts, search_.options.updates)) return false;
-  auto plan = planned(candidate, cuts, best.times.makespan, UnitEnds::kAlike);
+  auto plan = planned(candidate, cuts, best.times.makespan, UnitEnds::kAlike, meshes);
   if (plan) plan = read_better(std::move(*plan));
   if (!plan && plan.error().code != ErrorCode::kInfeasible) return plan.error();
   if (!plan || plan->peak_bytes > room || plan->times.makespan >= best.times.makespan) return false;
