@@ -116,6 +116,14 @@ def kept_logits(vocabulary, sequence, samples, tensor):
     return 2 * samples * sequence * vocabulary / tensor
 
 
+def check_chunks(layers, stages, chunks):
+    """Megatron's stages have as many chunks each, and chunks as many layers."""
+    if stages == 1 and chunks > 1:
+        raise Unsaid("chunks without stages")
+    if layers % (stages * chunks):
+        raise Unsaid(f"{layers} layers do not divide into {stages * chunks} chunks")
+
+
 def even_cuts(layers, chunks):
     """Megatron's: each chunk has as many layers, the first the embedding too, the last the head."""
     return tuple(range(layers // chunks, layers, layers // chunks)) if layers % chunks == 0 else ()
@@ -153,6 +161,7 @@ def vtrain(row):
     batch, samples = int(row["global_batch"]), int(row["micro_batch"])
     passes = batch // (data * samples)
     check_batch(batch, data, samples, passes)
+    check_chunks(int(row["layers"]), stages, 1)
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary",
              str(50257 // tensor * tensor), "--sequence", row["sequence"], "--no-fused-qkv")
     per_node = min(8, gpus)
@@ -168,6 +177,7 @@ def megatron(row):
     passes = batch // (data * samples)
     check_batch(batch, data, samples, passes)
     per_node = min(8, gpus)
+    check_chunks(int(row["layers"]), stages, int(row["chunks"]))
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200", "--sequence", "2048",
              "--no-fused-qkv")
     return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
@@ -207,7 +217,7 @@ def foundry(row):
     model = ("--family", "gpt", "--layers", str(layers), "--hidden", str(hidden), "--heads", str(heads), "--vocabulary", "50368",
              "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
     per_node = min(8, gpus)
-    return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
+    return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {row['GPU']}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
                cluster, f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
                one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain", "HYBRID_SHARD": "hybrid"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
                recompute="full" if yes_or_no(row, "Activation Checkpointing") else "none")
@@ -245,7 +255,13 @@ def dgxc(row):
         raise Unsaid(f"{gpus} GPUs are {data} replicas by tp, cp and pp, and dp is {row['dp']}")
     if sequence != own:
         model += ("--sequence", sequence)
+    tokens = float(row["tokens_per_step"] or 0)
+    if tokens and abs(tokens / (batch * int(sequence)) - 1) > 0.02:
+        raise Unsaid("the tokens of a step are not its samples times their length")
+    if tokens and abs(float(row["step_s"]) * float(row["tokens_per_s"]) / tokens - 1) > 0.02:
+        raise Unsaid("a step's tokens and those of a second do not go with its seconds")
     chunks = stages * number("vp")
+    check_chunks(layers, stages, number("vp"))
     of_sequence = f" seq {sequence}" if sequence != own else ""
     return Run(f"{row['title'].split('(')[0].strip()}{of_sequence} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
                gpus // min(8, gpus), min(8, gpus), data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
@@ -285,6 +301,7 @@ def torch_step(row):
     if "micro_batches" not in row:
         return run
     passes = int(row["micro_batches"])
+    one_of(row, "recompute", {level: level for level in ("none", "cheap", "products", "full")})
     # With one pass its Adam's float32 gradients stay, which is its own affair.
     return dataclasses.replace(run, group=f"{step} {runtime}", label=f"passes={passes} recompute={row['recompute']}", micro_batches=passes, recompute=row["recompute"],
                                memory_bytes=float(row["memory_bytes"] or 0) if passes > 1 else 0)
@@ -298,10 +315,10 @@ TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook),
 
 LARGEST_FILE = 1 << 28
 # The most that columns may say.
-LARGEST = {1_000: {"layers", "pp", "pipeline_parallel", "pipeline_stages", "vp", "chunks"},
+LARGEST = {1_000: {"layers", "ep", "pp", "pipeline_parallel", "pipeline_stages", "vp", "chunks"},
            100_000: {"gpus", "# GPUs", "nodes", "dp", "data_parallel", "tp", "tensor_parallel", "cp", "heads", "kv_heads", "grad_acc", "ga", "GradAccum",
                      "micro_batches"},
-           10_000_000: {"hidden", "ffn", "feed_forward", "vocabulary", "sequence", "SeqLen (T)", "gbs", "global_batch", "GlobalBatchSize", "batch_size",
+           10_000_000: {"hidden", "ffn", "feed_forward", "vocabulary", "sequence", "seq", "SeqLen (T)", "gbs", "global_batch", "GlobalBatchSize", "batch_size",
                         "batch", "mbs", "micro_batch", "micro_batch_size", "MicroBatchSize"}}
 
 

@@ -163,6 +163,10 @@ class Step:
             yield from ((c, name, True) for c in copies)
             yield from ((f"adam.{s}.{name}", name, False) for s in ("m", "v"))
 
+    def divides_into(self, parts):
+        """Whether each weight of a product has a dimension that does."""
+        return all(any(size % parts == 0 for size in self.shapes[name]) for name in self.multiplied)
+
     def role(self, name):
         return next((self.split[n] for n in (name, f"bf16.{name}", f"fp16.{name}") if n in self.split), None)
 

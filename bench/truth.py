@@ -127,7 +127,17 @@ def pinned(run, step, tiers, gathers_again, recompute):
         if run.data > inner:
             copies = ["copies"]
             mesh = [("copies", run.data // inner, outer), ("data", inner, tiers[0]["name"])]
-    template = training.Template(run.tensor, run.data, stored, run.sequence, mesh, has("tensor"), copies + has("data"), has("context"), copies)
+    # What does not divide into as many parts as there are replicas is split over the inner ones. The runtimes pad it.
+    inner_parts = run.data & -run.data
+    data = has("data")
+    if stored != "plain" and data and not copies and inner_parts < run.data and not step.divides_into(run.data):
+        if inner_parts == 1:
+            raise Unsaid(f"no weight divides into the parts of {run.data} replicas")
+        at = next(i for i, axis in enumerate(mesh) if axis[0] == "data")
+        name, _, tier = mesh[at]
+        mesh[at:at + 1] = [("data_outer", run.data // inner_parts, tier), (name, inner_parts, tier if run.tensor * run.context * inner_parts > inner else tiers[0]["name"])]
+        data = ["data_outer", "data"]
+    template = training.Template(run.tensor, run.data, stored, run.sequence, mesh, has("tensor"), copies + data, has("context"), copies)
     found = training.pins(step, template, run.micro_batches, gathers_again, recompute != "none")
     if recompute == "full":  # all of a layer is repeated from what enters it
         found["checkpoints"] = step.layer_ends
@@ -169,7 +179,8 @@ def with_memory(found, run, profile):
     room = found["device_bytes"] - found["outside_bytes"]
     holds = [max(least, min(of_plan + run.waiting_bytes, room)) for least, of_plan in zip(needed, plans)]
     shown = 0 if run.first_stage else holds.index(max(holds))
-    beyond = max(0, max(plans) + run.waiting_bytes - FULL * room)
+    # Known of the runtime alone of which it is known what waits.
+    beyond = max(0, max(plans) + run.waiting_bytes - FULL * room) if run.waiting_bytes else 0
     return {**found, "seconds": found["seconds"] + FREEING_S * run.micro_batches * beyond, "memory_bytes": holds[shown], "plan_bytes": found["stage_bytes"][shown], "upper_bytes": found["outside_bytes"] + max(needed)}
 
 
@@ -261,19 +272,26 @@ def failed_in_first(results, first):
     groups = {}
     for run, found in results:
         if found["fits"]:
-            groups.setdefault(run.group, []).append((found["seconds"], run.failed))
+            groups.setdefault(run.group, []).append((per_token(run, found), run.failed))
     return sum(failed for rows in groups.values() for _, failed in sorted(rows)[:first])
+
+
+def per_token(run, found=None):
+    """Measured, or as it was predicted: the steps of one group may be of other batches. Of a model whose samples have the length that it has by
+    itself a sample counts as one."""
+    length = int(run.model[run.model.index("--sequence") + 1]) if "--sequence" in run.model else 1
+    return (found["seconds"] if found else run.seconds) / (run.batch * length)
 
 
 def chosen(rows, first):
     """The measured time of the best of those that are predicted fastest and to fit, over that of the fastest."""
-    ranked = sorted(rows, key=lambda row: (not row[1]["fits"], row[1]["seconds"]))
-    return min(r.seconds for r, _ in ranked[:first]) / min(r.seconds for r, _ in rows)
+    ranked = sorted(rows, key=lambda row: (not row[1]["fits"], per_token(*row), row[0].label, row[0].seconds))
+    return min(per_token(r) for r, _ in ranked[:first]) / min(per_token(r) for r, _ in rows)
 
 
 def has_one_best(rows):
     """Whether the second fastest is more than CLEAR times the fastest, so that one stray run decides."""
-    fastest, second = sorted(r.seconds for r, _ in rows)[:2]
+    fastest, second = sorted(per_token(r) for r, _ in rows)[:2]
     return second > CLEAR * fastest
 
 
@@ -298,11 +316,12 @@ def summary(results, runs):
     results = [(r, p) for r, p in results if not r.failed]
     best, every = {}, {}
     for run, found in results:
-        best[run.group] = min(best.get(run.group, run.seconds), run.seconds)
+        best[run.group] = min(best.get(run.group, per_token(run)), per_token(run))
         every.setdefault(run.group, []).append((run, found))
     of_all = [chosen(rows, 1) for rows in every.values() if len(rows) > 2]
-    far = sum(r.seconds > FAR * best[r.group] for r, _ in results)
-    results = [(r, p) for r, p in results if r.seconds <= FAR * best[r.group]]
+    is_near = lambda r: per_token(r) <= FAR * best[r.group]
+    far = sum(not is_near(r) for r, _ in results)
+    results = [(r, p) for r, p in results if is_near(r)]
     groups = {}
     for run, found in results:
         groups.setdefault(run.group, []).append((run, found))
@@ -310,7 +329,7 @@ def summary(results, runs):
     groups = {name: rows for name, rows in groups.items() if len(rows) > 2}
     regrets = {name: chosen(rows, 3 if has_one_best(rows) else 1) for name, rows in groups.items()}
     of_first = {name: chosen(rows, 1) for name, rows in groups.items()}
-    correlations = {name: rank_correlation([p["seconds"] for _, p in rows], [r.seconds for r, _ in rows]) for name, rows in groups.items()}
+    correlations = {name: rank_correlation([per_token(*row) for row in rows], [per_token(r) for r, _ in rows]) for name, rows in groups.items()}
     memory = [abs(p["memory_bytes"] / r.memory_bytes - 1) for r, p in results if r.memory_bytes]
     as_told = [(r, p) for r, p in results if not (r.memory_bytes and r.memory_bytes < ODD * p["memory_bytes"])]
     mean = lambda values: round(statistics.mean(values), 3) if values else None

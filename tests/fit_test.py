@@ -56,6 +56,15 @@ def main():
         text = run(*command, "--only", "launch_s,bucket_bytes")
         assert "no row depends on bucket_bytes" in text.stderr and "left out" in text.stdout and "memory.fraction" not in text.stdout
 
+        # What is right, and a number that is none, are not made worse.
+        exact = run("fit", table, "--cluster", CLUSTER, "--profile", truth, "-o", found, "--only", "launch_s,host_s", "--json")
+        assert "stays as it was" in exact.stderr and json.loads(exact.stdout)["error_fitted"] < 1e-6, exact.stderr
+        ideal = folder / "ideal.csv"
+        run("search", MODELS / "mlp.onnx", "--batch", 8, "--cluster", CLUSTER, "--profile", "ideal", "-o", folder / "ideal", "-q")
+        ideal.write_text(f"plan,seconds,batch\nideal,{json.loads((folder / 'ideal' / 'report.json').read_text())['cost']['seconds'] / 1.01},8\n")
+        kept = json.loads(run("fit", ideal, "--cluster", CLUSTER, "-o", folder / "kept.json", "--only", "launch_s", "--json").stdout)
+        assert kept["error_fitted"] == kept["error_before"] < 0.02, kept
+
         def refused(content, message, *more, expect=4):
             table.write_text(content)
             bad = folder / "bad.json"

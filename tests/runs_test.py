@@ -148,7 +148,7 @@ def test_columns():
         path.write_text("# a remark\n" + ",".join(columns) + "\n# another, one\n" + ",".join(columns.values()) + "\n")
         read, rows = runs.rows_of(path)
         assert len(rows) == 1 and rows[0].line == 4 and not said_of(read, rows[0]), rows
-        assert runs.run_of(read, rows[0]).group == "125m seq 2048 on 8 a100"
+        assert runs.run_of(read, rows[0]).group == "125m seq 2048 on 8 a100_80gb"
 
 
 def test_hybrid():
@@ -161,6 +161,33 @@ def test_hybrid():
         found = truth.pinned(dataclasses.replace(run, nodes=nodes, data=8 * nodes), step, tiers[:nodes], False, "none")
         assert {axis["name"]: axis["size"] for axis in found["mesh"]} == mesh
         assert found["tensors"]["w"]["spec"] == "[{data},{}]" and found["tensors"]["input_ids"]["spec"] == split, found["tensors"]
+
+
+def test_padded():
+    """What replicas split that it does not divide into is split over those of a power of two; none of an odd number."""
+    step = argparse.Namespace(products={}, residuals=set(), gathered=set(), gradients={}, data=["input_ids"], shapes={"input_ids": [48, 16], "w": [64, 64], "adam.m.w": [64, 64]}, logits={}, losses={},
+                              multiplied={"w"}, updates={}, stored=lambda: [("w", "w", True), ("adam.m.w", "w", False)], role=lambda name: 0, divides_into=lambda parts: 64 % parts == 0)
+    run = runs.Run("", "", (), "h100-ib", "h100-foundry", 3, 8, 24, 1, 48, 1, "ZeRO-3", False, 1)
+    tiers = [{"name": "node", "size": 8}, {"name": "ib", "size": 3}]
+    found = truth.pinned(run, step, tiers, False, "none")
+    assert [(axis["name"], axis["size"], axis["tier"]) for axis in found["mesh"]] == [("data_outer", 3, "ib"), ("data", 8, "node")], found["mesh"]
+    assert found["tensors"]["w"]["spec"] == "[{data},{}]" and found["tensors"]["input_ids"]["spec"] == "[{data_outer,data},{}]", found["tensors"]
+    found = truth.pinned(dataclasses.replace(run, stored="plain"), step, tiers, False, "none")
+    assert [axis["size"] for axis in found["mesh"]] == [24], found["mesh"]
+    try:
+        truth.pinned(dataclasses.replace(run, nodes=1, per_node=5, data=5), step, [{"name": "node", "size": 5}], False, "none")
+        raise AssertionError("5 replicas")
+    except runs.Unsaid as why:
+        assert "5 replicas" in str(why)
+
+
+def test_batches():
+    """Runs of one group may have other batches: they are compared by what a token takes."""
+    run = runs.Run("g", "", ("--sequence", "16"), "", "", 1, 1, 1, 1, 8, 1, "plain", False, 1.0)
+    larger = dataclasses.replace(run, batch=80, seconds=9.0)
+    other = dataclasses.replace(run, seconds=3.0)
+    found = truth.summary([(r, {"seconds": r.seconds, "fits": True, "memory_bytes": 0}) for r in (run, larger, other)], [run, larger, other])
+    assert found["n"] == 2 and found["far_from_best"] == 1, found
 
 
 def test_torch():

@@ -109,6 +109,28 @@ def limits(folder):
     assert all(t[1] == 1 for t in only), only
 
 
+def uneven(folder):
+    """Replicas whose number divides no weight split what is stored over the inner ones of them."""
+    model = made(folder, "six", "--family llama --layers 1 --hidden 64 --heads 4 --kv-heads 4 --feed-forward 128 --vocabulary 128 --sequence 16")
+    cluster = folder / "six.json"
+    tiers = [dict(tier, size=size) for tier, size in zip(json.loads(CLUSTER.read_text())["tiers"], (2, 3))]
+    cluster.write_text(json.dumps({**json.loads(CLUSTER.read_text()), "tiers": tiers}))
+    held = {}
+    for template in ("dp=6 tp=1 zero=0", "dp=6 tp=1 zero=1", "dp=6 tp=1 zero=3", "dp=3 tp=1 cp=2 zero=1", "dp=6 tp=1 zero=1/2"):
+        done = called("search", model, "--cluster", cluster, "--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 6, "--micro-batches", 1,
+                      "--recompute", "none", "--searcher", f"uniform:{template}", "-q", "--json", "-o", folder / "six")
+        assert done.returncode == 0, (template, done.stderr)
+        held[template] = json.loads(done.stdout)["memory"]["peak_bytes"]
+        done = called("run", folder / "six")
+        assert done.stdout.splitlines()[-1] == "PASSED", (template, done.stdout, done.stderr)
+        said = called("export", folder / "six", "--as", "megatron").stdout.splitlines()
+        # What the plan is: of weights of powers of two six replicas have three copies.
+        as_split = template if template.endswith(("/2", "zero=0")) else template + "/2"
+        told = said[0].split("strategy.json: ")[1].split(" on 6 devices")[0]
+        assert told == as_split, (template, said)
+    assert held["dp=6 tp=1 zero=3"] < held["dp=6 tp=1 zero=1"] == held["dp=6 tp=1 zero=1/2"] < 0.9 * held["dp=6 tp=1 zero=0"], held
+
+
 def experts(folder):
     """Experts in parts: tokens go there and back by AllToAll, the plan is executed, and read back as its template."""
     model = made(folder, "moe", "--family llama --layers 2 --hidden 64 --heads 4 --kv-heads 2 --feed-forward 64 --experts 8 --top-k 2 --routing capacity "
@@ -251,6 +273,7 @@ def main():
         for name in MODELS:
             compare(folder, name)
         limits(folder)
+        uneven(folder)
         experts(folder)
         stages(folder)
         as_listed(folder)

@@ -34,6 +34,7 @@ struct ProfileFit {
       0;  // of each row, predicted by what was fitted to all others; if asked for
   std::vector<Seconds> before, after, left_out;  // predicted, by row; left out as above
   std::vector<std::string> without_effect;       // parameters on which no row depends: they stay
+  bool is_nearer = false;  // than what it began with, which else stays as it was
 };
 
 // The named parameters that make predictions most like `measured`: those with the least sum of

@@ -347,6 +347,11 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
   for (const std::string& name : fit.without_effect) {
     logging::warn("warning: no row depends on {}: it stays as it was", name);
   }
+  if (!fit.is_nearer) {
+    logging::warn(
+        "warning: no numbers are nearer to the measured times than those of the profile: "
+        "it stays as it was");
+  }
   round_parameters(names, fit.profile);
   const std::string sources =
       "autopar fit --only " + options.only + ": " + std::to_string(rows.size()) + " plans of " +

@@ -84,6 +84,12 @@ class Descent {
     return false;
   }
 
+  // What is minimised.
+  Result<double> error(const Profile& profile) const {
+    AUTOPAR_TRY(found, residuals(profile));
+    return sum_of_squares(found);
+  }
+
  private:
   static Profile scaled(const Profile& profile, const FitParameter& parameter, double factor) {
     Profile moved = profile;
@@ -112,11 +118,6 @@ class Descent {
     double sum = 0;
     for (const double r : residuals) sum += r * r;
     return sum;
-  }
-
-  Result<double> error(const Profile& profile) const {
-    AUTOPAR_TRY(found, residuals(profile));
-    return sum_of_squares(found);
   }
 
   // Of each parameter's logarithm, away from a bound that it is at: per parameter, of each row.
@@ -341,9 +342,13 @@ Result<ProfileFit> fit_profile(const Profile& start, const std::vector<std::stri
     AUTOPAR_TRY(seconds, predict(others, r));
     fit.left_out.push_back(seconds);
   }
-  fit.profile = std::move(found);
+  // Zeros are no place to begin at, but may be best.
+  AUTOPAR_TRY(error_found, descent.error(found));
+  AUTOPAR_TRY(error_start, descent.error(start));
+  fit.is_nearer = error_found < error_start;
+  fit.profile = fit.is_nearer ? std::move(found) : start;
+  fit.after = fit.is_nearer ? std::move(after) : before;
   fit.before = std::move(before);
-  fit.after = std::move(after);
   fit.error_before = mean_error(fit.before, measured);
   fit.error_after = mean_error(fit.after, measured);
   if (!fit.left_out.empty()) fit.error_left_out = mean_error(fit.left_out, measured);

@@ -157,8 +157,7 @@ class TemplatePins {
       for (int axis : experts_) spec.dims[0].push_back(axis);
       left[0] /= wanted_.expert;
     }
-    const AxisList& shard = has_experts ? shard_of_experts_ : shard_;
-    const std::int64_t parts = axes_size(mesh_, shard);
+    const AxisList& all = has_experts ? shard_of_experts_ : shard_;
     if (tensor_dim >= 0) {
       const auto dim = static_cast<std::size_t>(tensor_dim);
       if (shape[dim] % wanted_.tensor == 0) {
@@ -166,16 +165,23 @@ class TemplatePins {
         left[dim] /= wanted_.tensor;
       }
     }
-    if (!split || shard.empty()) return spec;
-    int best = -1;
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (left[d] % parts != 0) continue;
-      const auto before = static_cast<std::size_t>(std::max(best, 0));
-      const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
-      if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
+    if (!split) return spec;
+    // What does not divide into all parts lies over the inner ones of these axes.
+    for (std::size_t outer = 0; outer < all.size(); ++outer) {
+      AxisList shard;
+      for (std::size_t a = outer; a < all.size(); ++a) shard.push_back(all[a]);
+      const std::int64_t parts = axes_size(mesh_, shard);
+      int best = -1;
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        if (left[d] % parts != 0) continue;
+        const auto before = static_cast<std::size_t>(std::max(best, 0));
+        const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
+        if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
+      }
+      if (best < 0) continue;
+      for (int axis : shard) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
+      return spec;
     }
-    if (best < 0) return spec;
-    for (int axis : shard) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
     return spec;
   }
 
@@ -279,9 +285,10 @@ namespace {
 
 // The degrees of a template and what it splits over less of the devices, outermost first; an error
 // where these do not nest.
-Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted) {
-  std::vector<std::int64_t> inner = {1, wanted.context, group_of(wanted),
-                                     wanted.context * wanted.expert, replicas(wanted)};
+// `even`: of the group so many split what does not divide into more parts.
+Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted, std::int64_t even) {
+  std::vector<std::int64_t> inner = {
+      1, wanted.context, even, group_of(wanted), wanted.context * wanted.expert, replicas(wanted)};
   std::sort(inner.begin(), inner.end());
   std::vector<std::int64_t> sizes = {wanted.tensor};
   for (std::size_t i = 1; i < inner.size(); ++i) {
@@ -296,14 +303,59 @@ Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted) {
   return sizes;
 }
 
+// Into how many parts, that divide those of the group, what is stored goes best: so that a device
+// has least of what the level of the template splits. The group, where all of it divides so far.
+std::int64_t even_parts(const Graph& graph, const TemplateRoles& roles, const Template& wanted) {
+  const std::int64_t group = group_of(wanted);
+  if (wanted.zero == 0) return group;
+  std::int64_t best = group;
+  double least = kInfinity;
+  for (std::int64_t parts = group; parts >= 1; --parts) {
+    if (group % parts != 0) continue;
+    double bytes = 0;
+    for (const TemplateStored& stored : roles.stored) {
+      Shape left = graph.value(stored.value).shape;
+      if (stored.tensor_dim >= 0) {
+        std::int64_t& dim = left[static_cast<std::size_t>(stored.tensor_dim)];
+        if (dim % wanted.tensor == 0) dim /= wanted.tensor;
+      }
+      const auto divides = [&](std::int64_t into) {
+        return std::any_of(left.begin(), left.end(),
+                           [&](std::int64_t dim) { return dim % into == 0; });
+      };
+      const std::int64_t into = divides(group) ? group : divides(parts) ? parts : 1;
+      bytes += static_cast<double>(graph.value(stored.value).bytes()) / static_cast<double>(into);
+    }
+    if (bytes >= least) continue;
+    least = bytes;
+    best = parts;
+  }
+  return best;
+}
+
+// Where the cluster has such a mesh, with axes for what divides less than the group.
+Result<Mesh> mesh_for(const SearchRequest& request, const TemplateRoles& roles,
+                      const Template& wanted) {
+  const std::int64_t group = group_of(wanted);
+  const std::int64_t even = even_parts(request.graph, roles, wanted);
+  if (even != group) {
+    const auto finer = mesh_sizes(wanted, even);
+    if (finer) {
+      auto mesh = make_mesh(request.cluster, *finer);
+      if (mesh) return mesh;
+    }
+  }
+  AUTOPAR_TRY(sizes, mesh_sizes(wanted, group));
+  return make_mesh(request.cluster, sizes);
+}
+
 }  // namespace
 
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted) {
   SearchRequest asked = request;
   if (!asked.mesh) {
-    AUTOPAR_TRY(sizes, mesh_sizes(wanted));
-    AUTOPAR_TRY(mesh, make_mesh(request.cluster, sizes));
+    AUTOPAR_TRY(mesh, mesh_for(request, roles, wanted));
     asked.mesh = std::move(mesh);
   }
   asked.searcher = "dp";
