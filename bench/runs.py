@@ -255,10 +255,10 @@ def dgxc(row):
         raise Unsaid(f"{gpus} GPUs are {data} replicas by tp, cp and pp, and dp is {row['dp']}")
     if sequence != own:
         model += ("--sequence", sequence)
-    tokens = float(row["tokens_per_step"] or 0)
+    tokens = float(row.get("tokens_per_step") or 0)
     if tokens and abs(tokens / (batch * int(sequence)) - 1) > 0.02:
         raise Unsaid("the tokens of a step are not its samples times their length")
-    if tokens and abs(float(row["step_s"]) * float(row["tokens_per_s"]) / tokens - 1) > 0.02:
+    if tokens and abs(float(row["step_s"]) * float(row.get("tokens_per_s") or tokens / float(row["step_s"])) / tokens - 1) > 0.02:
         raise Unsaid("a step's tokens and those of a second do not go with its seconds")
     chunks = stages * number("vp")
     check_chunks(layers, stages, number("vp"))

@@ -141,6 +141,12 @@ def test_columns():
     assert sequence() == sequence(seq="8192", dp="4") == "8192" and sequence(seq="4096") == "4096"
     assert runs.run_of(runs.dgxc, runs.Row({**row, "seq": "4096"})).group != runs.run_of(runs.dgxc, row).group
     assert "dp is 8" in said_of(runs.dgxc, runs.Row({**row, "dp": "8"}))
+    tokens = str(128 * 8192)
+    assert "tokens of a step" in said_of(runs.dgxc, runs.Row({**row, "tokens_per_step": "999999"}))
+    assert "seconds" in said_of(runs.dgxc, runs.Row({**row, "tokens_per_step": tokens, "tokens_per_s": "1e6"}))
+    assert not said_of(runs.dgxc, runs.Row({**row, "tokens_per_step": tokens, "tokens_per_s": str(int(tokens) / 12.9)}))
+    assert "chunks without stages" in said_of(runs.dgxc, runs.Row({**row, "vp": "2"}))
+    assert "32 layers do not divide into 12 chunks" in said_of(runs.dgxc, runs.Row({**row, "pp": "4", "cp": "", "vp": "3", "ga": "64"}))
     columns = {"# GPUs": "8", "Model": "125m", "Precision": "amp_bf16", "Activation CPUOffload": "False", "GPU": "a100_80gb", "GlobalBatchSize": " 64 ", "GradAccum": "2", "SeqLen (T)": " 2048",
                "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000", "Activation Checkpointing": "False", "MP Mode": "PURE"}
     with tempfile.TemporaryDirectory() as folder:
