@@ -135,6 +135,8 @@ def playbook(row):
     failed = one_of(row, "status", {"ok": False, "failed": True})
     stored, tied = one_of(row, "zero", {"0": "plain", "1": "ZeRO-1", "2": "ZeRO-2", "3": "ZeRO-3"}), one_of(row, "tied_embeddings", {"tied": True, "untied": False})
     stages = int(row["pp"])
+    if not failed and row.get("tokens_per_s_per_gpu") and abs(float(row["iteration_s"]) * float(row["tokens_per_s_per_gpu"]) * int(row["gpus"]) / (int(row["gbs"]) * 4096) - 1) > 0.02:
+        raise Unsaid("a step's tokens and those of a second do not go with its seconds")
     check_batch(*(int(row[k]) for k in ("gbs", "dp", "mbs", "grad_acc")))
     cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
@@ -255,17 +257,20 @@ def dgxc(row):
         raise Unsaid(f"{gpus} GPUs are {data} replicas by tp, cp and pp, and dp is {row['dp']}")
     if sequence != own:
         model += ("--sequence", sequence)
-    tokens = float(row.get("tokens_per_step") or 0)
+    told = {key: float(row[key]) for key in ("tokens_per_step", "tokens_per_s") if row.get(key) not in (None, "", "NA", "None")}
+    tokens = told.get("tokens_per_step", 0)
     if tokens and abs(tokens / (batch * int(sequence)) - 1) > 0.02:
         raise Unsaid("the tokens of a step are not its samples times their length")
-    if tokens and abs(float(row["step_s"]) * float(row.get("tokens_per_s") or tokens / float(row["step_s"])) / tokens - 1) > 0.02:
+    if len(told) == 2 and abs(float(row["step_s"]) * told["tokens_per_s"] / tokens - 1) > 0.02:
         raise Unsaid("a step's tokens and those of a second do not go with its seconds")
     chunks = stages * number("vp")
-    check_chunks(layers, stages, number("vp"))
+    # The largest count what is before and behind the layers as one each (Megatron's account_for_embedding_in_pipeline_split).
+    counts_ends = layers % chunks and (layers + 2) % chunks == 0 and layers + 2 > chunks
+    check_chunks(layers + 2 * counts_ends, stages, number("vp"))
     of_sequence = f" seq {sequence}" if sequence != own else ""
     return Run(f"{row['title'].split('(')[0].strip()}{of_sequence} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
                gpus // min(8, gpus), min(8, gpus), data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
-               cuts=even_cuts(layers, chunks) if chunks > 1 else ())
+               cuts=() if chunks == 1 else tuple(cut - 1 for cut in even_cuts(layers + 2, chunks)) if counts_ends else even_cuts(layers, chunks))
 
 
 def bridge(row):
@@ -366,7 +371,7 @@ def rows_of(path):
     lines = [(number, line) for number, line in enumerate(text_of(path).split("\n"), 1) if line and (not line.startswith("#") or is_header(line))]
     reader = csv.DictReader([line for _, line in lines], skipinitialspace=True)
     try:
-        found = reader.fieldnames or []
+        found = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
         for columns, read in TABLES:
             if columns <= set(found):
                 rows = []

@@ -131,11 +131,12 @@ def pinned(run, step, tiers, gathers_again, recompute):
     inner_parts = run.data & -run.data
     data = has("data")
     if stored != "plain" and data and not copies and inner_parts < run.data and not step.divides_into(run.data):
-        if inner_parts == 1:
+        spans = run.tensor * run.context * inner_parts  # of whole nodes, or a part of one
+        if inner_parts == 1 or (inner % spans and spans % inner):
             raise Unsaid(f"no weight divides into the parts of {run.data} replicas")
         at = next(i for i, axis in enumerate(mesh) if axis[0] == "data")
         name, _, tier = mesh[at]
-        mesh[at:at + 1] = [("data_outer", run.data // inner_parts, tier), (name, inner_parts, tier if run.tensor * run.context * inner_parts > inner else tiers[0]["name"])]
+        mesh[at:at + 1] = [("data_outer", run.data // inner_parts, tier), (name, inner_parts, tier if spans > inner else tiers[0]["name"])]
         data = ["data_outer", "data"]
     template = training.Template(run.tensor, run.data, stored, run.sequence, mesh, has("tensor"), copies + data, has("context"), copies)
     found = training.pins(step, template, run.micro_batches, gathers_again, recompute != "none")
@@ -144,6 +145,18 @@ def pinned(run, step, tiers, gathers_again, recompute):
     if "loss" in run.cuts:  # whose stage gets what another has cast
         found["tensors"].update({name: {"spec": found["tensors"][name]["spec"]} for name in step.logits if name in found["tensors"]})
     return found
+
+
+def padded_bytes(run, step, mesh):
+    """What the plan's copies hold beside a rank's part of what is split over all replicas, as the runtimes pad it: of each stage alike much."""
+    copies = next((axis["size"] for axis in mesh if axis["name"] == "data_outer"), 1)
+    if copies == 1:
+        return 0
+    parts = run.data // copies
+    bytes_of = lambda name: math.prod(step.shapes[name]) * (2 if name.startswith(("bf16.", "fp16.")) else 4)
+    stored = sum(bytes_of(name) / (run.tensor if step.role(weight) is not None else 1) for name, weight, is_read in step.stored()
+                 if (run.stored == "ZeRO-3" or not is_read) and not any(size % run.data == 0 for size in step.shapes[name]))
+    return stored * (1 / parts - 1 / run.data) / run.stages
 
 
 def priced(run, model, step, profile, folder, kept=None):
@@ -179,8 +192,7 @@ def with_memory(found, run, profile):
     room = found["device_bytes"] - found["outside_bytes"]
     holds = [max(least, min(of_plan + run.waiting_bytes, room)) for least, of_plan in zip(needed, plans)]
     shown = 0 if run.first_stage else holds.index(max(holds))
-    # Known of the runtime alone of which it is known what waits.
-    beyond = max(0, max(plans) + run.waiting_bytes - FULL * room) if run.waiting_bytes else 0
+    beyond = max(0, max(plans) + run.waiting_bytes - FULL * room) if run.profile == "h100-nanotron" else 0  # known of it alone
     return {**found, "seconds": found["seconds"] + FREEING_S * run.micro_batches * beyond, "memory_bytes": holds[shown], "plan_bytes": found["stage_bytes"][shown], "upper_bytes": found["outside_bytes"] + max(needed)}
 
 
@@ -203,7 +215,11 @@ def priced_as(run, model, step, profile, folder, kept, recompute, gathers_again)
 
 def searched(run, model, step, profile, own, recompute, gathers_again):
     cluster, tiers = cluster_of(run, own)
-    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute)))
+    try:
+        pins = pinned(run, step, tiers, gathers_again, recompute)
+    except Unsaid as why:
+        return {"error": str(why)}
+    (own / "pins.json").write_text(json.dumps(pins))
     command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
                "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
                "-q", "--json", "-o", own / "plan"]
@@ -221,7 +237,9 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     memory = report["memory"]
     chunks = report.get("pipeline", {}).get("chunks", [])
     # Chunks of one stage are not at their peaks at the same time.
+    padded = padded_bytes(run, step, pins["mesh"])
     stages = [c["memory_bytes"] for c in chunks] if chunks and run.chunks == 1 else [memory["peak_bytes"]]
+    stages = [max(0, held - padded) for held in stages]
     return {"seconds": report["cost"]["seconds"], "stage_bytes": stages, "chunks": chunks,
             "outside_bytes": memory.get("upper_bytes", memory["peak_bytes"]) - held(memory["peak_bytes"], profile),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],

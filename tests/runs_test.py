@@ -187,6 +187,17 @@ def test_padded():
         assert "5 replicas" in str(why)
 
 
+def test_ends_as_layers():
+    """Chunks of as many layers where what is before and behind the layers counts as one each: 405B in 8 x 8 chunks."""
+    row = runs.Row({"tag": "v1", "file": "", "title": "Llama 3.1 405b BF16", "column": "", "gpu": "H100", "gpus": "512", "precision": "BF16", "step_s": "9", "seq": "", "layers": "", "tp": "8",
+                    "pp": "8", "cp": "2", "ep": "", "dp": "", "vp": "8", "mbs": "1", "ga": "63", "gbs": "252", "config_from": "title", "tokens_per_step": "NA", "tokens_per_s": ""})
+    cuts = runs.run_of(runs.dgxc, row).cuts
+    assert len(cuts) == 63 and cuts[0] == 1 and cuts[-1] == 125 and {b - a for a, b in zip(cuts, cuts[1:])} == {2}, cuts
+    slow = runs.Row({"model": "1B", "layers": "16", "hidden": "2048", "ffn": "8192", "heads": "32", "gpus": "8", "nodes": "1", "pp": "1", "dp": "8", "tp": "1", "mbs": "1", "grad_acc": "4", "gbs": "32",
+                     "zero": "0", "tied_embeddings": "tied", "status": "ok", "note": "", "iteration_s": "2", "memory_gb": "", "tokens_per_s_per_gpu": str(32 * 4096 / 8 / 2)})
+    assert not said_of(runs.playbook, slow) and "seconds" in said_of(runs.playbook, runs.Row({**slow, "iteration_s": "3"}))
+
+
 def test_batches():
     """Runs of one group may have other batches: they are compared by what a token takes."""
     run = runs.Run("g", "", ("--sequence", "16"), "", "", 1, 1, 1, 1, 8, 1, "plain", False, 1.0)

@@ -15,7 +15,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
-#include "planning/pipelines/uniform_stages.hpp"
+#include "planning/pipelines/plan_stages.hpp"
 #include "report/unit.hpp"
 
 namespace autopar::cli {

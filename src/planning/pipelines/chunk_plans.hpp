@@ -62,6 +62,11 @@ class ChunkPlans {
   Result<std::optional<ChunkPlan>> with_sources(const ChunkPlan& chunk,
                                                 const std::map<ValueId, Spec>& sources) const;
 
+  // The plan of a chunk that was made without pins of ops and values, with those that it has: ops
+  // that are not near them keep their assignments. Nothing: it has none. Errors: the mesh cannot
+  // keep them (kInput); what fits with them was not found (kInfeasible).
+  Result<std::optional<ChunkPlan>> with_pins(const ChunkPlan& chunk) const;
+
   // Of a step without stages, made of plans of its units; nothing: there are none that fit. Errors:
   // of the searches.
   Result<std::optional<Planned>> of_units(std::shared_ptr<const Inputs> step,

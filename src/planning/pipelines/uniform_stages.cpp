@@ -11,7 +11,6 @@
 #include "planning/pipelines/template_list.hpp"
 #include "planning/pipelines/template_units.hpp"
 #include "planning/zero.hpp"
-#include "search/bound_beside.hpp"
 #include "search/uniform/roles.hpp"
 
 namespace autopar {
@@ -482,38 +481,6 @@ Result<StagedPlan> plan_uniform_stages(const std::vector<StagedStep>& steps,
                                        std::chrono::steady_clock::time_point begin,
                                        PhaseClock& clock) {
   return Templates(common, begin, clock).run(steps);
-}
-
-namespace {
-
-bool may_be_template(const StagedPlan& plan, const PlanOptions& options) {
-  if (!plan.pipeline || options.searcher != "auto" || !options.cuts.empty()) return false;
-  const Graph& graph = plan.inputs->model.graph;
-  return graph.ops.size() <= kSmallStep && has_backward_pass(graph) &&
-         plan.pipeline->gap() > tuning::outer::kWorthTemplates && !plan.pipeline->interrupted;
-}
-
-}  // namespace
-
-Result<StagedPlan> plan_stages(const std::vector<StagedStep>& steps,
-                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
-                               std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  const PlanOptions& options = steps.front().options;
-  if (is_templates(options.searcher)) return plan_uniform_stages(steps, common, begin, clock);
-  AUTOPAR_TRY(plan, plan_staged(steps, pins, common, begin, clock));
-  if (pins || !may_be_template(plan, options)) return std::move(plan);
-  auto other = plan_uniform_stages(steps, common, begin, clock);
-  const PipelinePlan& found = *plan.pipeline;
-  if (!other || !other->pipeline || other->pipeline->times.makespan >= found.times.makespan) {
-    return std::move(plan);
-  }
-  PipelinePlan& best = *other->pipeline;
-  const std::string words = best.tried.empty() ? "" : ": " + best.tried.front().why;
-  best.tried = found.tried;
-  best.tried.insert(best.tried.begin(),
-                    {best.form, best.times.makespan, best.peak_bytes, "a template" + words});
-  best.lower_bound = bound_beside(found.lower_bound, best.times.makespan);
-  return std::move(*other);
 }
 
 }  // namespace autopar

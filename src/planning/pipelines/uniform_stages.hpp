@@ -26,11 +26,4 @@ Result<StagedPlan> plan_uniform_stages(const std::vector<StagedStep>& steps,
                                        std::chrono::steady_clock::time_point begin,
                                        PhaseClock& clock);
 
-// What `search` plans: templates where these are asked for, else all plans (plan_staged()). With
-// --searcher auto, and without pins or cuts, the best template too where a small step's plan is far
-// above its bound; the faster is taken. Errors: of these two.
-Result<StagedPlan> plan_stages(const std::vector<StagedStep>& steps,
-                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
-                               std::chrono::steady_clock::time_point begin, PhaseClock& clock);
-
 }  // namespace autopar
