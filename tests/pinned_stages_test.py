@@ -106,6 +106,28 @@ def on_finer_meshes(step):
     called("run", out)
 
 
+def put_into_plans(step):
+    """In a step that is not small pins go into the plan without them: near them alone it changes, and it is checked by execution."""
+    model = small_model(step.folder / "deep.onnx", "--hidden", "64", "--family", "gpt", "--layers", "20", "--sequence", "16", "--vocabulary", "64", "--feed-forward", "128")
+    asked = ["search", model, "--cluster", step.cluster, "--train", "--loss", "cross_entropy", "--batch", 16, "--micro-batches", 4, "--stages", 2]
+    path, ops, seconds = step.folder / "deep.json", {}, {}
+    whole = {"in_strategy": [[1, 1, 1], [1, 1]]}
+    for name, pins in (("free", {}), ("whole", {"ops": {"h.3.mlp.c_fc": whole}}), ("tensor", {"tensors": {"h.15.ln_1_out": {"hub_spec": "[{},{},{}]"}}})):
+        path.write_text(json.dumps({"format": "autopar-strategy", "version": 1, **pins}))
+        out = step.folder / name
+        done = called(*asked, *(["--pin", path] if pins else []), "-v", "-o", out)
+        assert ("the plan without the pins takes" in done.stderr) == bool(pins), done.stderr
+        report = json.loads((out / "report.json").read_text())["cost"]
+        assert report["lower_bound_seconds"] <= report["seconds"], (name, report)
+        ops[name], seconds[name] = json.loads((out / "strategy.json").read_text()), report["seconds"]
+        assert called("run", out).stdout.splitlines()[-1] == "PASSED", name
+    assert ops["whole"]["ops"]["h.3.mlp.c_fc"]["in_strategy"] == whole["in_strategy"]
+    assert ops["tensor"]["tensors"]["h.15.ln_1_out"].get("hub_spec", ops["tensor"]["tensors"]["h.15.ln_1_out"]["spec"]) == "[{},{},{}]"
+    differ = {name for name, op in ops["free"]["ops"].items() if ops["whole"]["ops"][name]["assignment"] != op["assignment"]}
+    assert "h.3.mlp.c_fc" in differ and len(differ) < 60 and not any(name.startswith("h.9.") for name in differ), sorted(differ)
+    assert all(seconds["free"] * 0.999 < seconds[name] < 1.1 * seconds["free"] for name in seconds), seconds
+
+
 def on_one_mesh(step):
     """The chunks of a stage have one mesh: one that keeps the pins of both."""
     for tensor in ("h.5.ln_1_out", "h.7.ln_1_out"):
@@ -129,7 +151,7 @@ def refused(step):
 def main():
     with tempfile.TemporaryDirectory() as name:
         step = Step(pathlib.Path(name))
-        for part in (kept_in_their_layer, on_some_meshes, of_what_is_made, on_joined_axes, on_finer_meshes, on_one_mesh, refused):
+        for part in (kept_in_their_layer, on_some_meshes, of_what_is_made, on_joined_axes, on_finer_meshes, put_into_plans, on_one_mesh, refused):
             part(step)
     print("pins of pipelines passed")
 

@@ -50,11 +50,16 @@ std::optional<StagedPlan> put_into_plan(const std::vector<StagedStep>& steps,
                                         PhaseClock& clock, Seconds& without) {
   auto plan = best_of_stages(steps, without_pins(*pins), common, begin, clock);
   if (!plan || !plan->pipeline) return {};
-  const auto step = std::find_if(steps.begin(), steps.end(),
-                                 [&](const StagedStep& one) { return one.inputs == plan->inputs; });
-  AUTOPAR_CHECK(step != steps.end(), "a plan is of one of the steps");
+  // A template may have a reading of its own.
+  const std::int64_t passes = plan->inputs->model.graph.passes;
+  const auto same = std::find_if(steps.begin(), steps.end(), [&](const StagedStep& one) {
+    return one.inputs->model.graph.passes == passes;
+  });
+  if (same == steps.end()) return {};
+  StagedStep step = *same;
+  step.inputs = plan->inputs;
   without = plan->pipeline->times.makespan;
-  auto pinned = with_pins(*plan->pipeline, *step, pins, common, begin, clock);
+  auto pinned = with_pins(*plan->pipeline, step, pins, common, begin, clock);
   if (!pinned) {
     logging::debug("the plan without the pins takes {}, and cannot have them: {}",
                    format_seconds(without), pinned.error().message);
