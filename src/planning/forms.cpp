@@ -209,6 +209,7 @@ class Forms {
         const bool is_best = at.within(best_at_) && best_at_.within(at);
         const bool is_form = level == 0 || updates_parameters(*best_->request);
         if (!is_form || is_best || cannot_fit(at) || refused_.count(count) != 0) continue;
+        if (same_as_none_.count({count, level}) != 0) continue;
         const Seconds own = bound_at(at);
         if (own > 0 || !time_is_up()) bound = std::min(bound, own);
       }
@@ -275,7 +276,10 @@ class Forms {
     }
     if (levels_[at.level] == Recompute::kNone) return inputs;
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, levels_[at.level]));
-    if (!repeated && !asked_) return std::unique_ptr<Inputs>();
+    if (!repeated && !asked_) {
+      same_as_none_.insert({at.count, at.level});
+      return std::unique_ptr<Inputs>();
+    }
     // Of a chunk of a pipeline the table says it.
     if (!repeated && !options_.phases_apart) {
       logging::warn("warning: --recompute: nothing to gain, no op is repeated");
@@ -514,7 +518,8 @@ class Forms {
   Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
   Place best_at_;
-  std::set<std::size_t> has_other_;   // numbers of passes that another plan was found for
+  std::set<std::size_t> has_other_;  // numbers of passes that another plan was found for
+  std::set<std::pair<std::size_t, std::size_t>> same_as_none_;  // places: no op would be repeated
   std::set<std::size_t> refused_;     // that the model cannot be had with, or pins not be kept in
   std::optional<Error> why_refused_;  // of the first whose pins are not kept
   LeftOutPasses left_out_;

@@ -42,6 +42,10 @@ std::optional<Tensor> Elaborator::shape_of_input(const Op& op) const {
   return int64_tensor({end - start}, Shape(shape.begin() + start, shape.begin() + end));
 }
 
+bool Elaborator::is_large(const Tensor& tensor) {
+  return static_cast<Bytes>(tensor.bytes.size()) > kMaxTableBytes;
+}
+
 // Weights stay weights, with one exception: a small table that is multiplied with known numbers
 // (rotary frequencies times positions) is itself nothing but known numbers.
 Elaborator::Fold Elaborator::fold_kind(const Op& op) const {
@@ -55,7 +59,7 @@ Elaborator::Fold Elaborator::fold_kind(const Op& op) const {
       beside_numbers = beside_numbers || element_count(tensor->shape) > 1;
       continue;
     }
-    if (static_cast<Bytes>(tensor->bytes.size()) > kMaxTableBytes) return Fold::kNone;
+    if (is_large(*tensor)) return Fold::kNone;
     weights = true;
   }
   if (!weights) return Fold::kConstant;

@@ -212,6 +212,7 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     return Ok{};
   }
   AUTOPAR_RETURN_IF_ERROR(require_static(node, op, outputs));
+  make_base(op, scope, name);
   emit(node, std::move(op), outputs, scope, name);
   if (!values) return Ok{};
   for (std::size_t i = 0; i < values->size(); ++i) {
@@ -219,6 +220,44 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     if (id.valid()) derived_.emplace(id, std::move((*values)[i]));
   }
   return Ok{};
+}
+
+// A constant of one number that values are scattered into, such as the zeros of a table's gradient,
+// is made by an op: each device makes its part of it, and holds it no longer than it is needed.
+void Elaborator::make_base(Op& op, Scope& scope, const std::string& name) {
+  const bool scatters = op.type == "ScatterND" || op.type == "ScatterElements";
+  if (!op.domain.empty() || !scatters) return;
+  const Value& base = graph_.value(op.inputs[0]);
+  const Tensor* data = known(op.inputs[0]);
+  if (data == nullptr || base.kind != ValueKind::kConstant || !is_large(*data)) return;
+  const std::size_t element = data->bytes.size() / element_count(data->shape);
+  const bool is_one_number = data->bytes.compare(element, std::string::npos, data->bytes, 0,
+                                                 data->bytes.size() - element) == 0;
+  if (!is_one_number) return;
+  const std::string own = op_names_.unique(name + ".base");
+  Op expand;
+  expand.type = "Expand";
+  expand.name = own;
+  expand.origin_name = scope.origin_name.empty() ? name : scope.origin_name;
+  expand.origin_type = scope.origin_type.empty() ? op.type : scope.origin_type;
+  const auto add = [&](ValueKind kind, Tensor tensor, bool is_known, const std::string& of) {
+    Value value;
+    value.kind = kind;
+    value.dtype = tensor.dtype;
+    value.shape = tensor.shape;
+    if (is_known) value.data = std::move(tensor);
+    return add_value(std::move(value), scope, value_names_.unique(own + of));
+  };
+  const Tensor number{data->dtype, {}, data->bytes.substr(0, element)};
+  const Tensor like{data->dtype, data->shape, ""};
+  const Tensor shape =
+      int64_tensor({static_cast<std::int64_t>(like.shape.size())},
+                   std::vector<std::int64_t>(like.shape.begin(), like.shape.end()));
+  expand.inputs = {add(ValueKind::kConstant, number, true, "/number"),
+                   add(ValueKind::kConstant, shape, true, "/shape")};
+  expand.outputs = {add(Value().kind, like, false, "_out")};
+  op.inputs[0] = expand.outputs[0];
+  graph_.add_op(std::move(expand));
 }
 
 // A Compress whose condition is known looks up the places that stay.

@@ -62,6 +62,8 @@ class Elaborator {
   Status bind_result(const std::string& inner, const Scope& body, const std::string& outer,
                      const std::string& name, Scope& scope, const std::string& op_name);
 
+  void make_base(Op& op, Scope& scope, const std::string& name);
+
   // elaborate_fold.cpp: what is known at import.
   enum class Fold {
     kNone,
@@ -69,6 +71,7 @@ class Elaborator {
     kDerived,   // the op stays (it works on a weight), but what it gives is known
   };
   const Tensor* known(ValueId id) const;
+  static bool is_large(const Tensor& tensor);  // no small table of numbers
   std::optional<Tensor> shape_of_input(const Op& op) const;
   Fold fold_kind(const Op& op) const;
   std::optional<Tensors> values_of(const Op& op, const std::vector<OutputType>& outputs,
