@@ -10,6 +10,7 @@
 #include "cli/outputs.hpp"
 #include "json/parse.hpp"
 #include "report/contradiction.hpp"
+#include "search/bound_beside.hpp"
 #include "support/counted.hpp"
 
 namespace autopar::cli {
@@ -70,6 +71,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
                       {"in_flight", chunk.in_flight},
                       {"memory_bytes", cost.memory.total}});
   }
+  const Profile& profile = whole.cluster.profile;
   Json report = {
       {"format", "autopar-report"},
       {"version", 1},
@@ -80,8 +82,9 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
        {{"seconds", plan.times.makespan},
         {"lower_bound_seconds", plan.lower_bound},
         {"gap", plan.gap()},
+        {"proven_optimal", plan.lower_bound > 0 && plan.gap() <= kSameSum},
         {"interrupted", plan.interrupted}}},
-      {"profile", whole.cluster.profile.name},
+      {"profile", profile.ideal() ? "ideal" : profile.name},
       {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
       {"pipeline",
        {{"stages", plan.form.stages},

@@ -87,6 +87,10 @@ inline constexpr int kWaitingRounds = 3;
 // small, or the search with them is tried, too. 70B on 512 H100 in 8 stages, one op pinned: 3.68 s
 // so after 6 CPU seconds, and after 52 by the search.
 inline constexpr double kPinsCost = 0.01;
+// What is planned again then: ops so many values away, over values that so many ops read at most.
+// Chosen: behind a mask or a weight that is shared is the whole step.
+inline constexpr int kPinsNear = 2;
+inline constexpr std::size_t kPinsFewUses = 8;
 }  // namespace outer
 
 // Cuts that are moved one by one.
