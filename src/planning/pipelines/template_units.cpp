@@ -142,14 +142,34 @@ Result<SearchRequest> TemplateUnits::on_stage(const Unit& unit, const Cluster& s
   return request;
 }
 
+namespace {
+
+Bytes stored_by(const TemplateUnits::Unit& unit) {
+  return std::accumulate(unit.roles.stored.begin(), unit.roles.stored.end(), Bytes{0},
+                         [&](Bytes sum, const TemplateStored& stored) {
+                           return sum + unit.inputs.model.graph.value(stored.value).bytes();
+                         });
+}
+
+}  // namespace
+
 Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& units,
                                                          const TemplateUnits::Level& level,
                                                          const Cluster& stage, StageTemplate wanted,
                                                          std::int64_t in_flight) {
   std::unique_ptr<TemplatePlans> plans(
       new TemplatePlans(units, level, std::move(wanted), in_flight));
+  // All have the mesh of the one that stores most.
+  const auto most =
+      std::max_element(level.kinds.begin(), level.kinds.end(),
+                       [](const TemplateUnits::Unit& a, const TemplateUnits::Unit& b) {
+                         return stored_by(a) < stored_by(b);
+                       });
+  AUTOPAR_TRY(of_most, units.on_stage(*most, stage));
+  AUTOPAR_TRY(meshed, as_template(of_most, most->roles, plans->wanted_.parallel));
   for (const TemplateUnits::Unit& unit : level.kinds) {
     AUTOPAR_TRY(request, units.on_stage(unit, stage));
+    request.mesh = meshed.mesh;
     AUTOPAR_TRY(asked, as_template(request, unit.roles, plans->wanted_.parallel));
     asked.narrowing = narrowed_to(asked, unit.roles, plans->wanted_.parallel);
     plans->requests_.push_back(std::move(asked));

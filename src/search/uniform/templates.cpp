@@ -304,8 +304,10 @@ Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted, std::int64_
 }
 
 // Into how many parts, that divide those of the group, what is stored goes best: so that a device
-// has least of what the level of the template splits. The group, where all of it divides so far.
+// has least of what the level of the template splits. The group, where next to all of it divides so
+// far.
 std::int64_t even_parts(const Graph& graph, const TemplateRoles& roles, const Template& wanted) {
+  constexpr double kLess = 0.99;  // of the bytes; chosen: a mesh of more axes is searched longer
   const std::int64_t group = group_of(wanted);
   if (wanted.zero == 0) return group;
   std::int64_t best = group;
@@ -326,7 +328,7 @@ std::int64_t even_parts(const Graph& graph, const TemplateRoles& roles, const Te
       const std::int64_t into = divides(group) ? group : divides(parts) ? parts : 1;
       bytes += static_cast<double>(graph.value(stored.value).bytes()) / static_cast<double>(into);
     }
-    if (bytes >= least) continue;
+    if (bytes >= (best == group ? kLess : 1) * least) continue;
     least = bytes;
     best = parts;
   }
