@@ -129,6 +129,14 @@ def uneven(folder):
         told = said[0].split("strategy.json: ")[1].split(" on 6 devices")[0]
         assert told == as_split, (template, said)
     assert held["dp=6 tp=1 zero=3"] < held["dp=6 tp=1 zero=1"] == held["dp=6 tp=1 zero=1/2"] < 0.9 * held["dp=6 tp=1 zero=0"], held
+    # In stages of six, whose units store unlike much, all units and chunks have one mesh.
+    cluster.write_text(json.dumps({**json.loads(CLUSTER.read_text()), "tiers": [dict(tiers[0], size=6), dict(tiers[1], size=2)]}))
+    model = made(folder, "six", "--family llama --layers 4 --hidden 64 --heads 4 --kv-heads 4 --feed-forward 128 --vocabulary 128 --sequence 16")
+    for template in ("uniform", "uniform:dp=6 tp=1 zero=1"):
+        done = called("search", model, "--cluster", cluster, "--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 24, "--micro-batches", 4, "--stages", 2,
+                      "--searcher", template, "-q", "-o", folder / "six")
+        assert done.returncode == 0, (template, done.stderr)
+        assert called("run", folder / "six").stdout.splitlines()[-1] == "PASSED", template
 
 
 def experts(folder):
