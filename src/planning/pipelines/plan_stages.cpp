@@ -8,6 +8,7 @@
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
 #include "search/bound_beside.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -94,7 +95,8 @@ Result<StagedPlan> plan_stages(const std::vector<StagedStep>& steps,
   });
   const bool is_near =
       other && other->pipeline->times.makespan <= without * (1 + tuning::outer::kPinsCost);
-  if (is_near && !is_small) return std::move(*other);
+  const bool is_over = interrupt_requested().load() || seconds_since(begin) >= options.time_limit;
+  if (other && (is_over || (is_near && !is_small))) return std::move(*other);
   auto plan = best_of_stages(steps, pins, common, begin, clock);
   if (!other) return plan;
   if (!plan) return std::move(*other);
