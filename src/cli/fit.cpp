@@ -352,7 +352,7 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
         "warning: no numbers are nearer to the measured times than those of the profile: "
         "it stays as it was");
   }
-  round_parameters(names, fit.profile);
+  if (fit.is_nearer) round_parameters(names, fit.profile);
   const std::string sources =
       "autopar fit --only " + options.only + ": " + std::to_string(rows.size()) + " plans of " +
       fs::path(options.table).filename().string() + (start.ideal() ? "" : ", from " + start.name);

@@ -577,7 +577,10 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   // A bound of plans that fit is one of this plan, too.
   if (best && best->pipeline) {
     const Seconds bound = std::max(plan.lower_bound, best->pipeline->lower_bound);
-    plan.lower_bound = bound_beside(bound, plan.times.makespan);
+    // Unless the plan is on finer meshes than those that it is about.
+    if (!contradicts(bound, plan.times.makespan)) {
+      plan.lower_bound = bound_beside(bound, plan.times.makespan);
+    }
   }
   return other;
 }
