@@ -116,6 +116,11 @@ def kept_logits(vocabulary, sequence, samples, tensor):
     return 2 * samples * sequence * vocabulary / tensor
 
 
+def check_rate(seconds, tokens_per_s, tokens):
+    if abs(float(seconds) * float(tokens_per_s) / tokens - 1) > 0.02:
+        raise Unsaid("a step's tokens and those of a second do not go with its seconds")
+
+
 def check_chunks(layers, stages, chunks):
     """Megatron's stages have as many chunks each, and chunks as many layers."""
     if stages == 1 and chunks > 1:
@@ -135,8 +140,8 @@ def playbook(row):
     failed = one_of(row, "status", {"ok": False, "failed": True})
     stored, tied = one_of(row, "zero", {"0": "plain", "1": "ZeRO-1", "2": "ZeRO-2", "3": "ZeRO-3"}), one_of(row, "tied_embeddings", {"tied": True, "untied": False})
     stages = int(row["pp"])
-    if not failed and row.get("tokens_per_s_per_gpu") and abs(float(row["iteration_s"]) * float(row["tokens_per_s_per_gpu"]) * int(row["gpus"]) / (int(row["gbs"]) * 4096) - 1) > 0.02:
-        raise Unsaid("a step's tokens and those of a second do not go with its seconds")
+    if not failed and row.get("tokens_per_s_per_gpu"):
+        check_rate(row["iteration_s"], row["tokens_per_s_per_gpu"], int(row["gbs"]) * 4096 / int(row["gpus"]))
     check_batch(*(int(row[k]) for k in ("gbs", "dp", "mbs", "grad_acc")))
     cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
@@ -261,8 +266,8 @@ def dgxc(row):
     tokens = told.get("tokens_per_step", 0)
     if tokens and abs(tokens / (batch * int(sequence)) - 1) > 0.02:
         raise Unsaid("the tokens of a step are not its samples times their length")
-    if len(told) == 2 and abs(float(row["step_s"]) * told["tokens_per_s"] / tokens - 1) > 0.02:
-        raise Unsaid("a step's tokens and those of a second do not go with its seconds")
+    if len(told) == 2:
+        check_rate(row["step_s"], told["tokens_per_s"], tokens)
     chunks = stages * number("vp")
     # The largest count what is before and behind the layers as one each (Megatron's account_for_embedding_in_pipeline_split).
     counts_ends = layers % chunks and (layers + 2) % chunks == 0 and layers + 2 > chunks

@@ -239,7 +239,7 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     # Chunks of one stage are not at their peaks at the same time.
     padded = padded_bytes(run, step, pins["mesh"])
     stages = [c["memory_bytes"] for c in chunks] if chunks and run.chunks == 1 else [memory["peak_bytes"]]
-    stages = [max(0, held - padded) for held in stages]
+    stages = [max(0, bytes_held - padded) for bytes_held in stages]
     return {"seconds": report["cost"]["seconds"], "stage_bytes": stages, "chunks": chunks,
             "outside_bytes": memory.get("upper_bytes", memory["peak_bytes"]) - held(memory["peak_bytes"], profile),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],

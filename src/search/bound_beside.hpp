@@ -19,6 +19,13 @@ inline Seconds bound_beside(Seconds bound, Seconds plan) {
   return contradicts(bound, plan) ? bound : std::min(bound, plan);
 }
 
+// The bound beside a plan of two searches: the larger one, unless that is about fewer meshes than
+// the plan's, which is below it then.
+inline Seconds bound_of_two(Seconds one, Seconds other, Seconds plan) {
+  const Seconds larger = std::max(one, other);
+  return bound_beside(contradicts(larger, plan) ? std::min(one, other) : larger, plan);
+}
+
 // The bound that a file has, of the plan that is made of it. One that the plan contradicts is about
 // other plans: the file was changed by hand. Then it is 0, no bound.
 inline Seconds bound_of_file(Seconds bound, Seconds plan) {

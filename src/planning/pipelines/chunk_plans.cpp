@@ -231,13 +231,8 @@ Result<std::optional<ChunkPlan>> ChunkPlans::with_sources(
   AUTOPAR_TRY(cost, evaluate(request, outcome.strategy, *model));
   if (cost.memory.total > plan_limit(request)) return std::optional<ChunkPlan>();
   outcome.cost = std::move(cost);
-  ChunkPlan found = chunk;
-  found.planned = std::make_shared<const Planned>(
-      Planned{std::move(inputs), std::move(request), std::move(outcome)});
-  found.bytes = std::make_shared<KnownChunkBytes>();
-  found.in_stage = nullptr;
-  found.alike = -1;
-  return std::optional(std::move(found));
+  return std::optional(
+      chunk.planned_as({std::move(inputs), std::move(request), std::move(outcome)}));
 }
 
 bool ChunkPlans::may_choose_meshes() const {

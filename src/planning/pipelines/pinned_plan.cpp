@@ -94,13 +94,8 @@ Result<std::optional<ChunkPlan>> ChunkPlans::with_pins(const ChunkPlan& chunk) c
     request.pins.ops.try_emplace(graph.ops[o].name, same->second);
   }
   AUTOPAR_TRY(outcome, search(request));
-  ChunkPlan found = chunk;
-  found.planned = std::make_shared<const Planned>(
-      Planned{std::move(inputs), std::move(request), std::move(outcome)});
-  found.bytes = std::make_shared<KnownChunkBytes>();
-  found.in_stage = nullptr;
-  found.alike = -1;
-  return std::optional(std::move(found));
+  return std::optional(
+      chunk.planned_as({std::move(inputs), std::move(request), std::move(outcome)}));
 }
 
 Result<PipelinePlan> with_pins(const PipelinePlan& plan, const StagedStep& step,

@@ -576,34 +576,10 @@ Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
   tell_what_fits(room, plan.tried);
   // A bound of plans that fit is one of this plan, too.
   if (best && best->pipeline) {
-    const Seconds bound = std::max(plan.lower_bound, best->pipeline->lower_bound);
-    // Unless the plan is on finer meshes than those that it is about.
-    if (!contradicts(bound, plan.times.makespan)) {
-      plan.lower_bound = bound_beside(bound, plan.times.makespan);
-    }
+    const Seconds bound = best->pipeline->lower_bound;
+    plan.lower_bound = bound_of_two(plan.lower_bound, bound, plan.times.makespan);
   }
   return other;
-}
-
-Result<Planned> better_of_units(Planned best, const PlanOptions& given, const PlanOptions& options,
-                                const std::optional<StrategyFile>& pins,
-                                const CommonOptions& common,
-                                std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  const Graph& graph = best.inputs->model.graph;
-  const bool is_exact = options.searcher == "auto" || options.searcher == "dp";
-  const bool is_named = pins && repeats_by_name(*pins);  // which ops are repeated
-  const bool has_units = options.train && graph.has_passes() && graph.copies == 1;
-  if (!is_exact || !has_units || is_named) return best;
-  StagedStep step{nullptr, given, options, {PipelineForm{1, 1, ""}}};
-  for (PlanOptions* own : {&step.given, &step.options}) {
-    own->training.micro_batches = std::to_string(graph.passes);
-  }
-  AUTOPAR_TRY(inputs, load_inputs(step.given, common));
-  if (pins) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins, *inputs));
-  step.inputs = std::move(inputs);
-  AUTOPAR_TRY(open, PipelineStep::open(std::move(step), pins, common, begin, clock,
-                                       std::make_shared<UnitShelf>(tuning::units::kBytesAtHand)));
-  return open->better_of_units(std::move(best));
 }
 
 }  // namespace autopar

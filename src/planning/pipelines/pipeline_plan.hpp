@@ -25,6 +25,15 @@ struct ChunkPlan {
   const StrategyCost& strategy_cost() const {
     return in_stage != nullptr ? *in_stage : planned->outcome.cost;
   }
+  // The same chunk with another plan, like no other chunk's.
+  ChunkPlan planned_as(Planned other) const {
+    ChunkPlan found = *this;
+    found.planned = std::make_shared<const Planned>(std::move(other));
+    found.bytes = std::make_shared<KnownChunkBytes>();
+    found.in_stage = nullptr;
+    found.alike = -1;
+    return found;
+  }
 };
 
 // How a step may run as a pipeline.

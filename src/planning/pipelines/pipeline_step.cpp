@@ -5,6 +5,7 @@
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
+#include "planning/input_pins.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
@@ -511,6 +512,27 @@ Result<Planned> PipelineStep::plan_single(Seconds cutoff, bool finer) {
   return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,
                        search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0},
                        other);
+}
+
+Result<Planned> better_of_units(Planned best, const PlanOptions& given, const PlanOptions& options,
+                                const std::optional<StrategyFile>& pins,
+                                const CommonOptions& common,
+                                std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+  const Graph& graph = best.inputs->model.graph;
+  const bool is_exact = options.searcher == "auto" || options.searcher == "dp";
+  const bool is_named = pins && repeats_by_name(*pins);  // which ops are repeated
+  const bool has_units = options.train && graph.has_passes() && graph.copies == 1;
+  if (!is_exact || !has_units || is_named) return best;
+  StagedStep step{nullptr, given, options, {PipelineForm{1, 1, ""}}};
+  for (PlanOptions* own : {&step.given, &step.options}) {
+    own->training.micro_batches = std::to_string(graph.passes);
+  }
+  AUTOPAR_TRY(inputs, load_inputs(step.given, common));
+  if (pins) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins, *inputs));
+  step.inputs = std::move(inputs);
+  AUTOPAR_TRY(open, PipelineStep::open(std::move(step), pins, common, begin, clock,
+                                       std::make_shared<UnitShelf>(tuning::units::kBytesAtHand)));
+  return open->better_of_units(std::move(best));
 }
 
 }  // namespace autopar

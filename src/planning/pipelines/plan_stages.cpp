@@ -107,10 +107,7 @@ Result<StagedPlan> plan_stages(const std::vector<StagedStep>& steps,
   StagedPlan& best = time_of(*other) < time_of(*plan) ? *other : *plan;
   if (best.pipeline) {
     const Seconds own = plan->pipeline ? plan->pipeline->lower_bound : 0;
-    // The larger one may be about fewer meshes than the plan's.
-    const bool is_other = contradicts(std::max(bound, own), time_of(best));
-    best.pipeline->lower_bound =
-        bound_beside(is_other ? std::min(bound, own) : std::max(bound, own), time_of(best));
+    best.pipeline->lower_bound = bound_of_two(bound, own, time_of(best));
   }
   return std::move(best);
 }
